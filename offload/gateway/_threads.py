@@ -18,7 +18,7 @@ from offload.engine.policy import CacheModel, OffloadPolicy, Rule
 from offload.engine.policy.defaults import NEVER
 from offload.engine.policy.policy import with_rules
 from offload.engine.results import OffloadResult
-from offload.errors import OffloadError, StoreError
+from offload.errors import MessageError, OffloadError, StoreError
 from offload.gateway._edits import changed
 from offload.gateway._incoming import AGENT_HEADER, SESSION_HEADERS, Api, Incoming
 from offload.gateway._journals import ThreadJournal
@@ -35,6 +35,7 @@ from offload.storage.store import OffloadStore
 ABOVE_CEILING = (
     "texts above max_view_tokens were sent in full: they are kept by the policy, or could not be stored"
 )
+UNREAD = "messages of no known form, such as those of a newer API, pass as they are"
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
 _INSTRUCTIONS = ("instructions", "systemInstruction", "system_instruction")
@@ -226,6 +227,8 @@ class Thread:
             elif isinstance(error, AboveCeilingError):
                 # The reason in its text may name what the client calls its tools.
                 self.status.say_once(ABOVE_CEILING)
+            elif isinstance(error, MessageError):
+                self.status.say_once(UNREAD)
             else:
                 self.status.say_once(error_text(error))
 

@@ -24,6 +24,7 @@ import prepared
 import pytest
 import zstandard
 from command import runner
+from formats import exchange
 from gateways import (
     HEADERS,
     KEY,
@@ -1134,6 +1135,22 @@ def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
     )
     assert lines[1].startswith("POST /v1/messages 200; unchanged, without tools or messages in ")
     assert lines[2] == "GET request 200"
+
+
+def test_items_of_no_known_form_pass_and_are_said_once(upstream, off):
+    items = [{"role": "user", "content": "go"}]
+    tools = [{"type": "function", "name": "context_read"}]
+    with running(upstream.url, off) as url:
+        for number in range(4):
+            items += exchange("openai-responses", "Bash", {}, f"{number}\n{LOG}", f"c{number}")
+            items.append({"type": f"note_of_tomorrow_{number}", "text": "n"})
+            request = {"model": "gpt-5", "input": items, "tools": tools}
+            ask(f"{url}/v1/responses", json.dumps(request).encode())
+        said = ask(f"{url}/offload/status", method="GET").json["warnings"]
+    sent = upstream.seen[-1].json["input"]
+    assert sent[3::3] == items[3::3]
+    assert json.dumps(sent).count("[Offloaded:") == 3
+    assert [text for text in said if "known form" in text or "malformed" in text] == [_threads.UNREAD]
 
 
 PRIVATE = "Tr0ub4dor"

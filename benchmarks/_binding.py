@@ -1,10 +1,13 @@
-"""Signed thinking at Anthropic's API: it is bound to all that was sent before it.
+"""Signed thinking at an API of messages: it is bound to all that was sent before it, or required with a call.
 
 By https://platform.claude.com/docs/en/build-with-claude/preserved-thinking (2026-11), the API refuses a
 request whose thinking stands behind other content than it was made with: the system prompt, the set of tools
 and all messages before it, but not thinking and cache marks. Each block also records the one before it, so
 that blocks may be missing at the beginning or the end of a conversation, not between others. The blocks of
 the latest reply come back all or not at all.
+
+Others bind nothing, and refuse a tool call without thinking, as
+https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model says.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ Json = dict[str, Any]
 
 HEADER = "thinking-binding-controls-2026-08-01"
 _MODELS = re.compile(r"claude-(?:(?:fable|mythos)-5-[12]|(?:opus|sonnet|haiku)-5-5)")
+_REQUIRING = re.compile(r"(?:kimi|deepseek|minimax|glm)-.*")
+_MISSING = "thinking is enabled but reasoning_content is missing in assistant tool call message at index {}"
 _SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
 _INVALID = "messages.{}.content.{}: Invalid `signature` in `thinking` block."
 _BOUND = (
@@ -55,9 +60,14 @@ class _Sent(NamedTuple):
 
 
 class Binding:
-    """The thinking that one API has signed."""
+    """The thinking that one API has signed.
 
-    def __init__(self) -> None:
+    Attributes:
+        answer: "binds" or "required", if that does not depend on the model.
+    """
+
+    def __init__(self, answer: str | None = None) -> None:
+        self.answer = answer
         self._made: dict[str, _Made] = {}
 
     def sign(self, request: Json, blocks: list[Json]) -> list[Json]:
@@ -82,11 +92,16 @@ class Binding:
         Raises:
             RefusedError: the API refuses it.
         """
+        answer = self.answer or answer_to(request)
         for at, message in enumerate(request["messages"]):
             if message.get("content") in ("", []):
                 raise RefusedError(f"messages.{at}: all messages must have non-empty content")
-        if not binds(request):
-            return request, []
+            kinds = {block.get("type") for block in _content(message)}
+            if answer == "required" and "tool_use" in kinds and not kinds & _SIGNED.keys():
+                raise RefusedError(_MISSING.format(at))
+        return self._checked(request, headers) if answer == "binds" else (request, [])
+
+    def _checked(self, request: Json, headers: Mapping[str, str]) -> tuple[Json, list[Json]]:
         may_control = HEADER in headers.get("anthropic-beta", "")
         behaviour = ((request.get("thinking") or {}).get("block_binding") or {}).get(
             "prefix_mismatch_behavior"
@@ -122,9 +137,12 @@ class Binding:
             raise RefusedError(_MODIFIED.format(replies[-1]))
 
 
-def binds(request: Json) -> bool:
-    """Return whether the model of a request checks its thinking."""
-    return _MODELS.fullmatch(str(request.get("model"))) is not None
+def answer_to(request: Json) -> str:
+    """Return what the model of a request does with its thinking: it "binds", is "required", or neither."""
+    model = str(request.get("model"))
+    if _MODELS.fullmatch(model):
+        return "binds"
+    return "required" if _REQUIRING.fullmatch(model) else ""
 
 
 def _dropped(one: _Sent) -> Json:

@@ -20,7 +20,7 @@ first call of each answer has a signature, or its text if it has none.
 Replies of OpenAI's Responses API are kept unless `store` is false, and continued by `previous_response_id` or
 in their `conversation`; ids of items are unique, and the item behind reasoning is repeated with it.
 
-Models that bind their thinking refuse a changed conversation, see `_binding.py`; their replies begin with a
+Models that bind or require their thinking refuse some requests, see `_binding.py`; their replies begin with a
 signed block of thinking.
 
 Two headers let a client replay what was recorded: `x-provider-time`, the time of the request in seconds, and
@@ -44,7 +44,7 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from _binding import HEADER, Binding, RefusedError, binds
+from _binding import HEADER, Binding, RefusedError, answer_to
 
 CHARS_PER_TOKEN = 3.6
 LEAST_TOKENS = 1024
@@ -491,7 +491,7 @@ def _refusal(text: str) -> Json:
 
 def _said(request: Json) -> list[Json]:
     said = [{"type": "text", "text": "Done."}]
-    return [{"type": "thinking", "thinking": "", "signature": ""}, *said] if binds(request) else said
+    return [{"type": "thinking", "thinking": "", "signature": ""}, *said] if answer_to(request) else said
 
 
 def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:

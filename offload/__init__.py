@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from offload.agent._config import AgentConfig as AgentConfig
     from offload.agent._manager import ContextManager as ContextManager, Request as Request
-    from offload.agent._refusals import is_bound_refusal as is_bound_refusal, is_too_long as is_too_long
+    from offload.agent._refusals import is_too_long as is_too_long, thinking_refusal as thinking_refusal
     from offload.agent._summarizers import (
         AnthropicSummarizer as AnthropicSummarizer,
         OpenAISummarizer as OpenAISummarizer,
@@ -195,7 +195,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "agent._config": ("AgentConfig",),
     "agent._manager": ("ContextManager", "Request"),
-    "agent._refusals": ("is_bound_refusal", "is_too_long"),
+    "agent._refusals": ("is_too_long", "thinking_refusal"),
     "agent._summarizers": ("AnthropicSummarizer", "OpenAISummarizer"),
     "agent.compaction": (
         "CompactResult",

@@ -15,6 +15,7 @@ from offload.base.events import EventBus, EventType, exclusive
 from offload.base.threads.calls import Gate, as_async
 from offload.base.threads.locks import NO_FORK, cached
 from offload.engine import policy as policies
+from offload.engine.binding import Binding
 from offload.engine.cache_state import HostCache
 from offload.engine.conversation import Conversation
 from offload.engine.policy.facts import PolicyName, Readers
@@ -398,7 +399,25 @@ class Offloader:
         if cause is None:
             cause = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
         with exclusive(self._gate):
-            return self._conversation.thinking.remove(conversation, indices, cause)
+            return self._conversation.thinking.remove(conversation, indices, cause, self.model)
+
+    def return_thinking(self, messages: Sequence[Any]) -> list[Any] | None:
+        """Return messages with the thinking that was removed from them, and omit none from now on.
+
+        Call it if a provider refuses a tool call because its thinking is missing, and pass the result to
+        `offload`. It applies to requests to the model of the last call, from any process.
+
+        Returns:
+            The messages; None if nothing was removed from them.
+
+        Raises:
+            ConfigError: a hook or listener calls this method.
+            MessageError: `messages` is not a list.
+            OffloadError: the store failed; nothing changes.
+        """
+        conversation = _as_list(messages)
+        with exclusive(self._gate):
+            return self._conversation.thinking.returned(conversation, self.model)
 
     def keep_look_alikes(self, messages: Sequence[Any]) -> None:
         """Store the texts of `messages` that only look like placeholders, so that `restore` returns them.
@@ -433,12 +452,16 @@ class Offloader:
     def kept_for(self, seconds: int | None) -> None:
         self._conversation.watch.kept_for = seconds
 
+    def binding(self, model: str | None) -> Binding:
+        """Return the rules for messages that were sent to a model, once signed thinking is behind them."""
+        return self._conversation.thinking.binding(self.policy.history, model)
+
     def is_bound(self, messages: Sequence[Any]) -> bool:
-        """Return whether a change of `messages` would break signed thinking in them.
+        """Return whether a change of `messages` may break signed thinking in them.
 
         The policy and the model of the last `offload` call decide, see `OffloadPolicy.history`.
         """
-        return self.policy.may_bind(self.model) and any(map(signed_thinking, _as_list(messages)))
+        return self.binding(self.model).keeps_sent and any(map(signed_thinking, _as_list(messages)))
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Record the provider's token counts for the last request, and return them.

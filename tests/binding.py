@@ -20,12 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+# A model whose provider is known to have these rules.
+MODEL = "claude-opus-5-5"
 _MARKS = ("cache_control", "cachePoint")
 REFUSAL = (
     "messages.{}.content.{}: Invalid `signature` in `thinking` block. The block is bound to a different "
     "conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "
     '"drop_block".'
 )
+MISSING = "thinking is enabled but reasoning_content is missing in assistant tool call message at index {}"
 MODIFIED = (
     "messages.{}.content.{}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot "
     "be modified. These blocks must remain as they were in the original response."
@@ -143,6 +146,29 @@ class Binding:
         lists = [value for value in part.values() if isinstance(value, list)]
         is_deeper = any(next(self._signatures(value), None) for value in lists)
         return not is_deeper and next(self._signatures(part), None) is not None
+
+
+class Requiring(Binding):
+    """A provider that binds nothing, and refuses a tool call without the thinking that it was made with.
+
+    As https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model says; its replies have thinking.
+    """
+
+    def sign(
+        self, messages: Sequence[Any], *, system: Any = "", tools: Sequence[Any] = (), blocks: int = 1
+    ) -> list[str]:
+        """Return the signatures of the thinking of a reply to a request, one at least."""
+        return super().sign(messages, system=system, tools=tools, blocks=max(1, blocks))
+
+    def check(self, messages: Sequence[Any], *, system: Any = "", tools: Sequence[Any] = ()) -> None:
+        """Raise `BoundError` for a request that the provider would refuse."""
+        del system, tools
+        for at, message in enumerate(messages):
+            content = _get(message, "content")
+            kinds = {_get(part, "type") for part in content} if isinstance(content, list) else set()
+            if "tool_use" in kinds and not self.signatures([message]):
+                raise BoundError(MISSING.format(at))
+        self.checked += 1
 
 
 def _is_mark(part: Any) -> bool:

@@ -69,7 +69,7 @@ POLICIES: dict[str, list[OffloadPolicy]] = {
     "OffloadPolicy.min_saving": [OffloadPolicy(types=_RESULTS, min_saving=0), _late(min_saving=400)],
     "OffloadPolicy.sweep": [_sweep()],
     "OffloadPolicy.retention": [OffloadPolicy.model_validate({"retention": {"session_records": 2}})],
-    "OffloadPolicy.cache": [OffloadPolicy.model_validate({"cache": "openai"})],
+    "OffloadPolicy.cache": [OffloadPolicy.model_validate({"cache": "gpt-6-sol"})],
     "OffloadPolicy.history": [
         OffloadPolicy.model_validate({"history": name, "readers": {**_SMALL, "after_turns": 1}})
         for name in ("auto", "append_only", "editable", "rewrite")

@@ -16,10 +16,9 @@ from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._refusals import (
     LengthRefusal,
-    is_bound_refusal,
     is_too_long,
     length_refusal,
-    refused_thinking,
+    thinking_refusal,
 )
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.agent.compaction import CompactionResult, CompactionStrategy, Summarizer
@@ -29,9 +28,9 @@ from offload.base.events import deferred_events, exclusive
 from offload.base.threads.calls import Gate, as_async
 from offload.base.threads.locks import NO_FORK
 from offload.base.tokens import TokenCounter, estimate_tokens
+from offload.engine.binding import ThinkingRefusal
 from offload.engine.failures import AboveCeilingError
 from offload.engine.policy import Decision
-from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
 from offload.errors import (
     ConfigError,
@@ -253,23 +252,24 @@ class ContextManager:
         bytes, for this request only. Then all steps of a request run.
 
         If it was refused for thinking that is bound to other messages, this thinking and all after it is
-        removed and stored, or all of it if that was refused as well. `restore` restores it.
+        removed and stored, or all of it if that was refused as well. `restore` restores it. If a tool call
+        was refused without its thinking, that is sent again.
 
         Raises:
             ContextFullError: nothing more can be offloaded or removed; the message names what remains.
-            ConfigError: the error has another cause; see `is_too_long` and `is_bound_refusal`.
-            OffloadError: the refused thinking could not be stored; or with the offloader's
+            ConfigError: the error has another cause; see `is_too_long` and `thinking_refusal`.
+            OffloadError: the store failed, so that thinking is sent as before; or with the offloader's
                 `on_error="raise"`, the failure.
         """
         if not isinstance(error, BaseException | None):
             raise ConfigError(f"error must be the provider's exception, got {type(error).__name__}")
-        bound = None if error is None else refused_thinking(error)
-        if error is not None and bound is not None:
-            return self._without_refused(bound, error)
+        refusal = None if error is None else thinking_refusal(error)
+        if error is not None and refusal is not None:
+            return self._with_other_thinking(refusal, error)
         told = LengthRefusal() if error is None else length_refusal(error)
         if told is None:
             raise ConfigError(
-                f"{type(error).__name__} does not say that a request is too long or its thinking bound"
+                f"{type(error).__name__} does not say that a request is too long or its thinking refused"
             ) from error
         with exclusive(self._gate):
             errors: list[OffloadError] = []
@@ -298,7 +298,8 @@ class ContextManager:
     ) -> ReplyT:
         """Call `ask` with the next request, and again with what `relieve` returns if it is refused.
 
-        That is once if the request is too long, and twice at most if its thinking is bound to other messages.
+        That is once if the request is too long or lacks thinking, and twice at most if its thinking is bound
+        to other messages.
         Returns the reply of `ask`. Its other errors are raised.
 
         Args:
@@ -460,31 +461,38 @@ class ContextManager:
         self._decided = result.decided
         return result.cache
 
-    def _without_refused(self, bound: BoundRefusal, error: BaseException) -> Request:
-        """Return the request without the thinking that the provider refused; raise `error` if there is none.
+    def _with_other_thinking(self, refusal: ThinkingRefusal, error: BaseException) -> Request:
+        """Return the request with the thinking that its provider accepts; raise `error` without any."""
+        with exclusive(self._gate):
+            errors: list[OffloadError] = []
+            self._messages.flush()
+            if refusal.kind == "bound":
+                removed = self._remove_refused(refusal)
+                note = (
+                    f"the provider refused thinking that is bound to other messages; {removed} blocks were "
+                    "removed and stored"
+                )
+            else:
+                removed = self._messages.return_thinking(self._offloader)
+                note = "the provider refused a tool call without its thinking, which is sent again"
+            if not removed:
+                raise error
+            self._is_refused = self._is_refused or refusal.kind == "bound"
+            self._is_reduced = True
+            request = self._request(self._offload(errors), errors)
+            request.errors.insert(0, ThinkingRemovedError(note))
+            return request
+
+    def _remove_refused(self, refusal: ThinkingRefusal) -> int:
+        """Remove the thinking that the provider refused; return how many blocks.
 
         The provider may count the messages without those of the header, or several as one: its index is
         never too high, and an earlier message may always lose its thinking too.
         """
-        with exclusive(self._gate):
-            errors: list[OffloadError] = []
-            self._messages.flush()
-            first = 0 if self._is_refused or bound.first is None else bound.first
-            cause = "the provider refused it"
-            removed = self._messages.remove_thinking(self._offloader, first, cause)
-            if not removed and first:
-                removed = self._messages.remove_thinking(self._offloader, 0, cause)
-            if not removed:
-                raise error
-            self._is_refused = True
-            self._is_reduced = True
-            note = ThinkingRemovedError(
-                f"the provider refused thinking that is bound to other messages; {removed} blocks were "
-                "removed and stored"
-            )
-            request = self._request(self._offload(errors), errors)
-            request.errors.insert(0, note)
-            return request
+        first = 0 if self._is_refused or refusal.first is None else refusal.first
+        cause = "the provider refused it"
+        removed = self._messages.remove_thinking(self._offloader, first, cause)
+        return removed or (self._messages.remove_thinking(self._offloader, 0, cause) if first else 0)
 
     def _request(
         self, cache: CacheReport | None, errors: list[OffloadError], *, is_forced: bool = False
@@ -668,11 +676,12 @@ class _Repairs:
     """Which refusals of one call are answered with another request, and how often."""
 
     def __init__(self) -> None:
-        self._left = {is_too_long: 1, is_bound_refusal: 2}
+        self._left = {"too long": 1, "bound": 2, "missing": 1}
 
     def may_repair(self, error: BaseException) -> bool:
-        kind = next((kind for kind in self._left if kind(error)), None)
-        if kind is None or not self._left[kind]:
+        refusal = thinking_refusal(error)
+        kind = "too long" if refusal is None else refusal.kind
+        if (refusal is None and not is_too_long(error)) or not self._left[kind]:
             return False
         self._left[kind] -= 1
         return True

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from offload.agent.compaction import CompactionResult, CompactionStrategy
+from offload.agent.compaction._strategy import bare, unbind
 from offload.base.threads.locks import Lock
 from offload.base.tokens import TokenCounter
 from offload.engine.policy import OffloadPolicy
@@ -146,7 +147,7 @@ class AgentMessages:
         """
         changed = _differences(self._current, [*messages])
         edited = (at for at in changed if _is_edited(self._current[at], messages[at]))
-        if (first := next(edited, None)) is None or not offloader.is_bound(messages[first + 1 :]):
+        if (first := next(edited, None)) is None or not offloader.binding(offloader.model).removes:
             return 0
         bound = [at for at in range(first + 1, len(messages)) if signed_thinking(messages[at])]
         return offloader.remove_thinking(messages, bound, cause=f"messages[{first}] changed")
@@ -190,8 +191,10 @@ class AgentMessages:
 
     def unbind_header(self, offloader: Offloader) -> None:
         """Remove thinking that is bound to a smaller header. Raises `OffloadError` if it cannot be stored."""
-        if self._is_header_new and offloader.is_bound(self.context.conversation_messages):
-            self.remove_thinking(offloader, 0, "the header of the context grew")
+        if self._is_header_new:
+            items = list(self.context.conversation.items)
+            if unbind(self.context, offloader, range(len(items)), "the header of the context grew"):
+                self._renumber(items, offloader)
         self._is_header_new = False
 
     def remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
@@ -199,18 +202,29 @@ class AgentMessages:
 
         Raises `OffloadError` if it cannot be stored.
         """
-        items = list(self.context.conversation.items)
-        removed = self._remove_thinking(offloader, max(0, start - len(self.context.header.items)), cause)
+        items, messages = list(self.context.conversation.items), self.context.conversation_messages
+        later = range(max(0, start - len(self.context.header.items)), len(messages))
+        indices = [i for i in later if signed_thinking(messages[i])]
+        removed = offloader.remove_thinking(messages, indices, cause=cause)
+        bare(self.context, indices)
         self._renumber(items, offloader)
         return removed
 
-    def _remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
-        messages = self.context.conversation_messages
-        indices = [i for i in range(start, len(messages)) if signed_thinking(messages[i])]
-        removed = offloader.remove_thinking(messages, indices, cause=cause)
-        for index in indices:
-            self.context.replace_message(index, bare_of(messages[index]))
-        return removed
+    def return_thinking(self, offloader: Offloader) -> bool:
+        """Let the next request have the thinking that was removed; return whether any was.
+
+        Raises `OffloadError` if that cannot be stored.
+        """
+        returned = offloader.return_thinking(self._originals)
+        if returned is None:
+            return False
+        first = next(
+            (old for old, new in zip(self._originals, returned, strict=True) if old is not new), None
+        )
+        if first is not None:
+            offloader.forget(first)
+        self._originals = returned
+        return True
 
     def _unbind(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Remove the signed thinking after the first item of the conversation that differs from `before`."""
@@ -218,8 +232,7 @@ class AgentMessages:
         first = next(
             (i for i, (a, b) in enumerate(zip(before, items, strict=False)) if a is not b), len(items)
         )
-        if offloader.is_bound([item.message for item in items[first:]]):
-            self._remove_thinking(offloader, first, "messages before it were compacted")
+        unbind(self.context, offloader, range(first, len(items)), "messages before it were compacted")
 
     def _renumber(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Register the items of the conversation again; `before` are those that were registered.

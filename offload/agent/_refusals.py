@@ -1,6 +1,6 @@
 """Errors of providers that refuse a request, raised or wrapped by any SDK; no SDK is imported.
 
-They refuse it for its length, in the words of each, or because a message before thinking changed.
+They refuse it for its length, in the words of each, or for its thinking.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.engine.binding import ThinkingRefusal, refusal_in
 
 # The classes that say it by their name: of LiteLLM, LangChain, Strands and Anthropic.
 _CLASSES = {
@@ -100,20 +100,16 @@ def _figures(text: str) -> LengthRefusal:
     return LengthRefusal()
 
 
-def is_bound_refusal(error: BaseException) -> bool:
-    """Return whether a provider refused thinking that "is bound to a different conversation".
+def thinking_refusal(error: BaseException) -> ThinkingRefusal | None:
+    """Return what a provider's error says about thinking; None if it is another error.
 
-    It knows the errors of the SDKs of Anthropic, AWS Bedrock, OpenAI and of compatible servers, also inside
-    those of LiteLLM, LangChain and others that wrap them. Then remove the thinking with
-    `Offloader.remove_thinking` and send the request again; `ContextManager.call` does this itself.
+    "bound" is thinking that "is bound to a different conversation": remove it by `Offloader.remove_thinking`.
+    "missing" is a tool call without its thinking: get that by `Offloader.return_thinking`. Then send the
+    request again; `ContextManager.call` does this itself. It knows the errors of the SDKs of Anthropic, AWS
+    Bedrock, OpenAI and of compatible servers, also inside those of LiteLLM, LangChain and others.
     """
-    return refused_thinking(error) is not None
-
-
-def refused_thinking(error: BaseException) -> BoundRefusal | None:
-    """Return the text of an error about refused thinking; None if it is another error."""
     for one in chain_of(error):
-        found = bound_refusal(text_of(one)) if status_of(one) in _REFUSED else None
+        found = refusal_in(text_of(one)) if status_of(one) in _REFUSED else None
         if found is not None:
             return found
     return None

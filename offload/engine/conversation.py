@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from offload.base.events import EventType
 from offload.base.text import decode_text
+from offload.engine.binding import RemovedThinking
 from offload.engine.cache_state import CacheWatch
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
@@ -30,7 +31,6 @@ from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.settings.options import Options
 from offload.engine.sources import Sources
 from offload.engine.steps import run, run_one, store_again
-from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Terms, Turn
 from offload.engine.writer import ItemWriter, Skipped, TableLine, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected

@@ -106,7 +106,7 @@ def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
     Raises any exception; then no message that was sent may change.
     """
     log, bound = turn.log, turn.log.thinking
-    if not turn.binds:
+    if not (turn.binds and turn.binding.removes):
         return 0
     late = [slot for slot in late if not _is_skipped(turn, slot)]
     # Thinking that could not be stored in an earlier turn is tried again.
@@ -120,7 +120,7 @@ def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
         log.pending.take(Repair.UNBIND)
         return 0
     cause = f"messages[{min([*(slot.at for slot in late), *edits])}] changed"
-    blocks = turn.thinking.remove(log.messages.passed, indices, cause)
+    blocks = turn.thinking.remove(log.messages.passed, indices, cause, turn.model)
     log.pending.take(Repair.UNBIND)
     return blocks
 

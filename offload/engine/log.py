@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from offload.engine.bound import BoundThinking
+from offload.engine.binding import Binding, BoundThinking
 from offload.engine.failures import Pending, Repair
 from offload.engine.items import Items, Slot, State
 from offload.engine.parts import Kept, LatestTexts, MessageState
@@ -79,7 +79,7 @@ class Log:
         # The policy of the last turn, and whether messages that were sent could change then.
         self._rule: tuple[OffloadPolicy | None, bool] = None, False
         # Whether thinking may be bound by the model of the last turn; None before the first.
-        self._may_bind: bool | None = None
+        self._binding: tuple[bool, bool] | None = None
 
     def __len__(self) -> int:
         return len(self.states)
@@ -338,10 +338,11 @@ class Log:
         if self.plan is not None:
             self.plan.cache = cache
 
-    def note_binding(self, *, may_bind: bool) -> bool:
-        """Note whether thinking may be bound in requests to the model; return whether it was so before."""
-        is_same = self._may_bind in (None, may_bind)
-        self._may_bind = may_bind
+    def note_binding(self, binding: Binding) -> bool:
+        """Note the rules for messages that were sent; return whether they allow the same as before."""
+        rules = binding.keeps_sent, binding.is_required
+        is_same = self._binding in (None, rules)
+        self._binding = rules
         return is_same
 
     def note_rule(self, policy: OffloadPolicy, *, is_bound: bool) -> bool:

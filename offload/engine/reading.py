@@ -46,7 +46,7 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
     A message that could not be read, and now can, is dropped too.
     """
     log = turn.log
-    if not log.note_binding(may_bind=turn.options.policy.may_bind(turn.model)):
+    if not log.note_binding(turn.thinking.binding(turn.options.policy.history, turn.model)):
         # The decisions for a model that allows other changes are made again.
         return log.keep_none()
     known = log.keep_common(messages)
@@ -184,7 +184,7 @@ def leave_out(turn: Turn, known: int) -> list[int]:
 
     The messages from `known` on are new.
     """
-    log, keys = turn.log, turn.thinking.keys
+    log, keys = turn.log, () if turn.binding.is_required else turn.thinking.keys
     first = known if log.thinking.keys_checked == len(keys) else 0
     log.thinking.keys_checked = len(keys)
     gone = [

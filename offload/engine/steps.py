@@ -8,7 +8,7 @@ from typing import Any
 
 from offload.base.events import EventType
 from offload.engine import deciding, finding, leaving, reading
-from offload.engine.bound import mode_of
+from offload.engine.binding import mode_of
 from offload.engine.cache_state import CacheState, CacheWatch, HostCache
 from offload.engine.failures import AboveCeilingError
 from offload.engine.items import Slot
@@ -34,7 +34,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
         known, turn.replies = log.keep_none(), 0
         unread = reading.add(turn, messages)
     cache = part(watch.begin, CacheState(), log.answers, host, turn.failures)
-    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, log.thinking.at)
+    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.binding, turn.model, log.thinking.at)
     first = 0 if log.note_rule(turn.policy, is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)

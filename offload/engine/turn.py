@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
+from offload.engine.binding import Binding, RemovedThinking
 from offload.engine.cache_state import HostCache
 from offload.engine.failures import Failures, name_of
 from offload.engine.items import Slot, State
@@ -17,7 +18,6 @@ from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.recognition import Recognition
 from offload.engine.results import OffloadResult
 from offload.engine.settings.options import Options
-from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import OffloadError, unexpected
 
@@ -93,13 +93,17 @@ class Turn:
     # Messages that were sent
 
     @property
-    def binds(self) -> bool:
-        """Whether signed thinking is removed after a change of what was sent."""
-        policy = self.policy
-        has_thinking = policy.history == "append_only" or bool(self.log.thinking.at)
+    def binding(self) -> Binding:
+        """The rules for messages that were sent."""
         # A policy of one call with another rule says nothing of the model: that of the session may.
-        is_open = policy.history not in ("append_only", "editable")
-        return has_thinking and (self.options.policy if is_open else policy).may_bind(self.model)
+        is_open = self.policy.history not in ("append_only", "editable")
+        return self.thinking.binding((self.options.policy if is_open else self.policy).history, self.model)
+
+    @property
+    def binds(self) -> bool:
+        """Whether signed thinking may be refused after a change of what was sent."""
+        has_thinking = self.policy.history == "append_only" or bool(self.log.thinking.at)
+        return has_thinking and self.binding.keeps_sent
 
     @property
     def is_bound(self) -> bool:
@@ -107,7 +111,7 @@ class Turn:
         return self.binds and self.policy.history != "rewrite"
 
     def is_before_thinking(self, slot: Slot) -> bool:
-        """Return whether an item was sent, and its change now would remove thinking."""
+        """Return whether an item was sent, and its change now may cost thinking."""
         return self.binds and slot.at < self.log.fresh
 
     def is_sent(self, slot: Slot) -> bool:

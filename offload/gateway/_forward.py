@@ -14,7 +14,7 @@ import aiohttp
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from offload.engine.refusals import BoundRefusal
+from offload.engine.binding import ThinkingRefusal
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import Events, OwnCall, Reply, data_of
 from offload.gateway._codings import Decoder
@@ -124,15 +124,15 @@ class Forwarder:
     async def _repaired(
         self, exchange: Exchange, refused: Refused, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse | None:
-        """Send a refused request again without its refused thinking; None if its answer is no better.
+        """Send a refused request again with other thinking; None if its answer is no better.
 
-        All thinking is removed if the request is refused again. Any other error of it is better answered by
-        the first refusal, unless the client can try again.
+        All thinking is removed if the request is refused again for being bound. Any other error of it is
+        better answered by the first refusal, unless the client can try again.
         """
         request, again = exchange.outgoing, refused
-        refusals = [] if refused.refusal is None else [refused.refusal, BoundRefusal(None)]
+        refusals = [] if refused.refusal is None else [refused.refusal, ThinkingRefusal("bound")]
         for refusal in refusals:
-            if request is None or again.refusal is None:
+            if request is None or again.refusal is None or again.refusal.kind != refusal.kind:
                 return None
             self._status.count("thinking_refused")
             repaired = await self._rewriter.repaired(request, refusal)

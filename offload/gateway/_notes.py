@@ -74,6 +74,10 @@ class Notes:
             except TimeoutError:
                 thread.is_check_late = True
         thread.sent = Sent(parsed.views, request.messages)
+        if request.has_all:
+            with suppress(TimeoutError, RuntimeError):
+                work = self._workers.aside(thread, thread.return_thinking, parsed.views)
+                await waited(asyncio.ensure_future(work))
         if not request.refused:
             return
         thread.refused |= request.refused
@@ -109,7 +113,7 @@ class Notes:
             return None if reply is None else usage_of(reply)
         parsed = edited.parsed
         is_latest = thread.latest is parsed and not self._workers.is_busy
-        if request.tokens_removed and is_latest and not thread.may_bind(parsed):
+        if request.tokens_removed and is_latest and not thread.binding(parsed).keeps_sent:
             self._workers.behind(self._work(thread, thread.prepare, parsed))
         is_noted = bool(request.records) or request.why is Unchanged.NOTHING_DUE
         if thread.aside is None and is_noted:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import is_not
+from typing import Any, cast
 
 from offload.engine.results import OffloadResult
 from offload.errors import StoreError
@@ -13,7 +14,7 @@ from offload.gateway._parsed import Parsed
 from offload.gateway._status import Unchanged
 from offload.gateway._threads import Thread, keys_in
 from offload.messages.base import BlockIndex
-from offload.messages.thinking import bare_of
+from offload.messages.thinking import bare_of, with_thinking_of
 from offload.records.record import RecordInfo
 
 
@@ -27,6 +28,7 @@ class Outgoing:
         records: those of what is replaced, and `tokens_removed` what that frees.
         why: why nothing new is replaced; None if something is.
         refused: keys of the thinking that is removed since the provider refused it.
+        has_all: whether it has all thinking of the client, since the provider refused it without.
         result: the messages with their tokens, for the journal; None if their tokens are not known.
     """
 
@@ -38,6 +40,7 @@ class Outgoing:
     tokens_removed: int = 0
     why: Unchanged | None = None
     refused: frozenset[str] = frozenset()
+    has_all: bool = False
     result: OffloadResult | None = None
 
     @property
@@ -69,7 +72,7 @@ def as_before(thread: Thread, parsed: Parsed, why: Unchanged) -> Outgoing:
     """Return a request with nothing replaced but what was before."""
     sent = thread.sent
     repeated = parsed.views if sent is None else sent.repeated(parsed.views)
-    messages = _without(repeated, thread.refused | parsed.left_out)
+    messages = _without(repeated, thread.refused | thread.unfounded(parsed))
     made = edited(parsed, messages)
     return Outgoing(made.body(), thread, made, messages, why=why)
 
@@ -79,10 +82,22 @@ def without_thinking_from(request: Outgoing, first: int) -> Outgoing | None:
     refused = keys_in(request.messages[first:])
     if request.parsed is None or not refused:
         return None
-    messages = _without(request.messages, refused)
-    made = edited(request.parsed, messages)
+    return replace(_with(request, _without(request.messages, refused)), refused=refused)
+
+
+def with_all_thinking(request: Outgoing) -> Outgoing | None:
+    """Return a request with all signed thinking that the client sent; None if it has that."""
+    views = () if request.parsed is None else request.parsed.views
+    messages = [with_thinking_of(*pair) for pair in zip(request.messages, views, strict=False)]
+    if request.parsed is None or not any(map(is_not, messages, request.messages)):
+        return None
+    return replace(_with(request, messages), has_all=True)
+
+
+def _with(request: Outgoing, messages: Sequence[Any]) -> Outgoing:
+    made = edited(cast("Parsed", request.parsed), messages)
     result = request.result and replace(request.result, messages=list(messages))
-    return replace(request, body=made.body(), edited=made, messages=messages, refused=refused, result=result)
+    return replace(request, body=made.body(), edited=made, messages=messages, result=result)
 
 
 def _without(messages: Sequence[Any], refused: Collection[str]) -> Sequence[Any]:

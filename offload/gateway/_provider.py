@@ -13,7 +13,7 @@ from aiohttp import hdrs
 from starlette.types import Scope
 from yarl import URL
 
-from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.engine.binding import ThinkingRefusal, refusal_in
 from offload.gateway._codings import Decoder, decoder
 from offload.gateway._exchange import Exchange
 from offload.gateway._headers import ExactRequest, as_text, check, end_to_end, for_other_body
@@ -101,7 +101,7 @@ class Refused(NamedTuple):
     headers: list[tuple[bytes, bytes]]
     body: bytes
     text: str
-    refusal: BoundRefusal | None
+    refusal: ThinkingRefusal | None
 
 
 async def refused_by(request: Outgoing | None, answer: aiohttp.ClientResponse) -> Refused | None:
@@ -118,7 +118,7 @@ async def read_refusal(answer: aiohttp.ClientResponse) -> Refused:
     body = await answer.read()
     text = _text_of(body, decoder_of(answer))
     headers = head_of(answer, len(body), is_changed=False)
-    return Refused(answer.status, headers, body, text, bound_refusal(text))
+    return Refused(answer.status, headers, body, text, refusal_in(text))
 
 
 def _text_of(body: bytes, decode: Decoder | None) -> str:

@@ -6,10 +6,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from offload.engine.refusals import BoundRefusal
+from offload.engine.binding import ThinkingRefusal, binding_of
 from offload.errors import OffloadError
 from offload.gateway._incoming import Incoming
-from offload.gateway._outgoing import Outgoing, as_before, outgoing, without_thinking_from
+from offload.gateway._outgoing import Outgoing, as_before, outgoing, with_all_thinking, without_thinking_from
 from offload.gateway._parsed import READ_BACK, ElsewhereError, Parsed, read_request
 from offload.gateway._sent import NotRecalledError, ThreadId
 from offload.gateway._status import Status, Unchanged
@@ -99,15 +99,17 @@ class Rewriter:
         )
         return Outgoing(incoming.body if again is None else again.body, why=why)
 
-    async def repaired(self, request: Outgoing, refusal: BoundRefusal) -> Outgoing | None:
-        """Return a refused request without the thinking from the first refused message on.
+    async def repaired(self, request: Outgoing, refusal: ThinkingRefusal) -> Outgoing | None:
+        """Return a refused request without the thinking from the first refused message on, or with all of it.
 
-        None if it has none there, or if its client lets the provider drop it.
+        None if that is the same, or if its client lets the provider drop it.
         """
         parsed = request.parsed
         # Messages that the provider keeps cannot be changed.
         if request.thread is None or parsed is None or parsed.drops_thinking or parsed.first:
             return None
+        if refusal.kind == "missing":
+            return await self._workers.reading(with_all_thinking, request)
         return await self._workers.reading(without_thinking_from, request, refusal.first or 0)
 
     async def _renewed(self, rewriting: Rewriting, incoming: Incoming) -> Outgoing:
@@ -153,7 +155,7 @@ class Rewriter:
             return rewriting.thread, parsed
         can_leave = parsed.can_read_back or incoming.lacks_tools or not self._needs_read_back
         # Thinking may be refused in any request: its client may have changed a message before it.
-        if can_leave or self._threads.policy.may_bind(parsed.model):
+        if can_leave or binding_of(self._threads.policy.history, parsed.model).keeps_sent:
             rewriting.thread = self._threads.opened(name, parsed, incoming)
         if not can_leave or rewriting.thread is None:
             self._status.say_once(NO_READ_BACK)
@@ -191,7 +193,7 @@ def _repeated(rewriting: Rewriting, why: Unchanged, *, if_bound: bool) -> Outgoi
     It does if its conversation is not in memory; and `if_bound`, if its model binds no thinking.
     """
     parsed, thread = rewriting.parsed, rewriting.thread
-    if parsed is None or thread is None or (if_bound and not thread.may_bind(parsed)):
+    if parsed is None or thread is None or (if_bound and not thread.binding(parsed).keeps_sent):
         return None
     if rewriting.recalled is not None:
         return outgoing(thread, parsed, rewriting.recalled, why)

@@ -13,6 +13,7 @@ from itertools import groupby, takewhile
 from math import inf
 from typing import Any, NamedTuple
 
+from offload.engine.binding import Binding
 from offload.engine.failures import AboveCeilingError
 from offload.engine.policy import CacheModel, OffloadPolicy, Rule
 from offload.engine.policy.defaults import NEVER
@@ -139,9 +140,13 @@ class Thread:
         if self.recalled is not None:
             self.recalled(result)
 
-    def may_bind(self, parsed: Parsed) -> bool:
-        """Return whether the model of a request may refuse thinking after a changed message."""
-        return self.offloader.policy.may_bind(parsed.model)
+    def binding(self, parsed: Parsed) -> Binding:
+        """Return the rules for messages that were sent to the model of a request."""
+        return self.offloader.binding(parsed.model)
+
+    def unfounded(self, parsed: Parsed) -> frozenset[str]:
+        """Return the keys of thinking in a request that cannot be sent any more."""
+        return parsed.left_out if self.binding(parsed).removes else frozenset()
 
     def is_forgotten(self, parsed: Parsed) -> bool:
         """Return whether only the store knows what was replaced before in a request."""
@@ -151,8 +156,7 @@ class Thread:
         """Offload what is due in a request, which is the latest one now."""
         self.latest = parsed if self.aside is None else None
         self.offloader.kept_for = parsed.kept_for
-        if self.may_bind(parsed):
-            self.refused |= parsed.left_out
+        self.refused |= self.unfounded(parsed)
         if not self.is_forgotten(parsed):
             # Nothing is stored before it is known what was sent.
             self.store_refused(parsed.views)
@@ -165,7 +169,7 @@ class Thread:
 
         They were sent otherwise while the store was slow, or a record was deleted since.
         """
-        if self.sent is None or not self.may_bind(parsed) or parsed.first:
+        if self.sent is None or not self.binding(parsed).removes or parsed.first:
             return result
         first = self.sent.broken(parsed.views, result.messages)
         if first is None:
@@ -209,6 +213,14 @@ class Thread:
             self.refused.clear()
         except OffloadError as error:
             self.status.lost("thinking that was refused is not stored", error)
+
+    def return_thinking(self, views: Sequence[Any]) -> None:
+        """Leave no thinking out from now on, since the provider refuses tool calls without it."""
+        self.refused.clear()
+        try:
+            self.offloader.return_thinking(views)
+        except OffloadError as error:
+            self.status.lost("that thinking is required is not stored", error)
 
     def keep_look_alikes(self, texts: Sequence[Any]) -> None:
         """Store which texts only look like placeholders; a later request with them tries again."""

@@ -198,7 +198,7 @@ def _seconds(thread: Thread, parsed: Parsed) -> float:
 
     One that this process has not seen may have much that is new.
     """
-    is_signed = thread.may_bind(parsed) and bool(parsed.signed)
+    is_signed = thread.binding(parsed).keeps_sent and bool(parsed.signed)
     is_long = is_signed or parsed.is_threaded or thread.is_forgotten(parsed)
     return BOUND_DEADLINE if is_long else DEADLINE
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from offload.base.threads.calls import in_thread
 from offload.base.threads.locks import Lock
-from offload.engine.refusals import bound_refusal
+from offload.engine.binding import refusal_in
 from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
@@ -147,12 +147,12 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Any:
-        """Call the model with the offloaded conversation; once more if it refused the thinking in it."""
+        """Call the model with the offloaded conversation; once more if it refused its thinking."""
         messages = self._outgoing(request)
         try:
             response = handler(self._prepared(request, messages))
         except Exception as error:
-            if not self._removes_refused(request, error):
+            if not self._repairs(request, error):
                 raise
             messages = self._outgoing(request)
             response = handler(self._prepared(request, messages))
@@ -168,7 +168,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             response = await handler(self._prepared(request, messages))
         except Exception as error:
-            if not await in_thread(self._removes_refused, request, error):
+            if not await in_thread(self._repairs, request, error):
                 raise
             messages = await in_thread(self._outgoing, request)
             response = await handler(self._prepared(request, messages))
@@ -201,14 +201,18 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         out = offloader.offload(request.messages, pinned=pinned, model=model, agent=_agent_of(offloader))
         return out.messages
 
-    def _removes_refused(self, request: ModelRequest[Any], error: Exception) -> bool:
-        """Remove all thinking if that is what the provider refused; return whether there was any."""
-        if bound_refusal(str(error)) is None:
+    def _repairs(self, request: ModelRequest[Any], error: Exception) -> bool:
+        """Remove thinking that the provider refused, or return what it lacks; return whether there is any."""
+        refusal = refusal_in(str(error))
+        if refusal is None:
             return False
+        offloader = self._here(request.state)
         try:
-            return self._here(request.state).remove_thinking(request.messages) > 0
+            if refusal.kind == "missing":
+                return offloader.return_thinking(request.messages) is not None
+            return offloader.remove_thinking(request.messages) > 0
         except OffloadError as failed:
-            error.add_note(f"offload could not store the thinking to remove it: {failed}")
+            error.add_note(f"offload could not store which thinking is sent: {failed}")
             return False
 
     def _pinned(self, messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:

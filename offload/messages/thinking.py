@@ -135,6 +135,13 @@ def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
     return message
 
 
+def with_thinking_of(message: Any, other: Any) -> Any:
+    """Return `message` with the signed blocks that it lacks of `other`; itself if it lacks none."""
+    there = {one.key for one in signed_thinking(message)}
+    lacking = [one for one in signed_thinking(other) if one.key not in there]
+    return with_thinking(message, without_thinking(other, lacking)[1]) if lacking else message
+
+
 def content_digest(message: Any) -> str:
     """Return a digest of what the model reads in a message but its signed thinking.
 

@@ -485,6 +485,41 @@ def test_a_client_that_edits_a_conversation_in_memory_is_not_refused_at_all(
     assert provider.refused == 0
 
 
+@pytest.mark.parametrize(
+    ("model", "answer", "refusals"),
+    [
+        # No gateway sees what its client changed while it was away.
+        (BOUND, "binds", 1),
+        ("claude-opus-6", "binds", 1),
+        ("house-model", "binds", 1 + 1),
+        ("kimi-k3", "binds", 1 + 1),
+        (BOUND, "required", 1),
+        ("claude-opus-6", "required", 1),
+        ("house-model", "required", 0),
+        ("kimi-k3", "required", 0),
+    ],
+)
+def test_a_gateway_learns_the_answer_of_the_provider_from_one_refusal(
+    provider: Provider, store: str, model: str, answer: str, refusals: int
+) -> None:
+    agent = Agent(provider, model)
+    provider.binding.answer = answer
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url)
+        edited(agent)
+        for _ in range(2):
+            agent.turn(url)
+    with gateway(provider, store) as one, gateway(provider, store) as two:
+        agent.messages[2]["content"][0]["content"] = "cleared by the client too"
+        for n in range(4):
+            agent.turn((one, two)[n % 2])
+
+    assert provider.refused == refusals
+    if answer == "required":
+        assert thinking(agent.arrived) == [n for n, m in enumerate(agent.arrived) if m["role"] == "assistant"]
+
+
 def test_a_refusal_is_repaired_while_the_store_takes_nothing(provider: Provider, store: str) -> None:
     faulty = FaultyStore(open_store(store), verb="put", is_lasting=True, error=StoreError)
     agent = edited_after(6, provider, store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from binding import Binding
+from binding import MODEL, Binding
 from hypothesis import example, given, strategies as st
 from strength import examples
 
@@ -32,7 +32,7 @@ class Conversation:
 
     def __init__(self, policy: OffloadPolicy) -> None:
         self.policy = policy
-        self.off = Offloader("memory://", session="s", policy=policy, journal=True)
+        self.off = Offloader("memory://", session="s", model=MODEL, policy=policy, journal=True)
         self.provider = Binding()
         self.messages: list[Json] = []
         self.calls = self.texts = 0
@@ -42,16 +42,16 @@ class Conversation:
         return f"{self.texts} " + "\n".join(f"{n}: name_{self.texts}_{n}" for n in range(size // 14))
 
     def restart(self) -> None:
-        self.off = Offloader(self.off.store, session="s", policy=self.policy, journal=True)
+        self.off = Offloader(self.off.store, session="s", model=MODEL, policy=self.policy, journal=True)
 
     def ask(self, blocks: int, calls: int) -> None:
         """Send a request and append the reply, with so many blocks of thinking and tool calls."""
         out = self.off.offload(self.messages)
         assert out.errors == [] or all(type(e).__name__ == "AboveCeilingError" for e in out.errors)
         self.provider.check(out.messages)
-        new = Offloader(self.off.store, session="s", policy=self.policy).offload(self.messages)
+        new = Offloader(self.off.store, session="s", model=MODEL, policy=self.policy).offload(self.messages)
         assert new.messages == out.messages, "a new process sends the same"
-        assert Offloader(self.off.store, session="s").restore(out.messages) == self.messages
+        assert Offloader(self.off.store, session="s", model=MODEL).restore(out.messages) == self.messages
         signatures = self.provider.sign(out.messages, blocks=blocks)
         content: list[Json] = [{"type": "thinking", "thinking": "so", "signature": s} for s in signatures]
         content.append({"type": "text", "text": self.text(40)})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import sdk_errors
-from binding import REFUSAL, Binding, BoundError
+from binding import MISSING, MODEL, REFUSAL, Binding, BoundError, Requiring
 from kit.conversation import from_model, from_user, tool_result, tool_use
 from strength import some, thinned
 
@@ -23,7 +23,7 @@ from offload import (
     OffloadPolicy,
     Request,
     Rule,
-    is_bound_refusal,
+    thinking_refusal,
 )
 from offload.agent.compaction import CompactionResult, RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.agent.presets.context_fs import ContextFileSystem
@@ -38,9 +38,9 @@ SYSTEM = "You write code."
 RNG = random.Random(2)  # noqa: S311 # reproducible
 NOT_DURABLE = {"durability": "none"}
 PRESETS: dict[str, Callable[[Path], Offloader]] = {
-    "plain": lambda root: Offloader(root, session="s", storage_options=NOT_DURABLE),
-    "context_fs": lambda root: ContextFileSystem(root, "s").offloader,
-    "context_refs": lambda root: ContextRefs(root, "s", storage_options=NOT_DURABLE).offloader,
+    "plain": lambda root: Offloader(root, session="s", model=MODEL, storage_options=NOT_DURABLE),
+    "context_fs": lambda root: ContextFileSystem(root, "s", model=MODEL).offloader,
+    "context_refs": lambda root: ContextRefs(root, "s", model=MODEL, storage_options=NOT_DURABLE).offloader,
 }
 TOOLS = ("Read", "Bash", "Fetch")
 TASKS = len([*some(range(4), 2)])
@@ -58,9 +58,9 @@ def has_thinking(message: Message) -> bool:
 class Model:
     """A scripted model behind a provider that binds thinking; `sent` is what it was sent, in order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, provider: Binding | None = None) -> None:
         self.rng = random.Random(seed)  # noqa: S311 # reproducible
-        self.provider = Binding()
+        self.provider = provider or Binding()
         self.sent: list[list[Message]] = []
         self._calls = 0
 
@@ -239,6 +239,40 @@ def test_no_thinking_is_removed_when_nothing_was_cut(tmp_path: Path) -> None:
     assert [message for message in loop.manager.messages if has_thinking(message)] == thinking
 
 
+@pytest.mark.parametrize("strategy", ["rounds", "selective"])
+@pytest.mark.parametrize(
+    ("model", "provider", "refusals"),
+    [
+        (MODEL, Binding, 0),
+        (None, Binding, 1),
+        ("house-model", Binding, 1),
+        ("claude-opus-6", Binding, 0),
+        ("kimi-k3", Binding, 1),
+        ("claude-opus-4-6", Binding, 1),
+        (MODEL, Requiring, 1),
+        (None, Requiring, 0),
+        ("house-model", Requiring, 0),
+        ("claude-opus-6", Requiring, 1),
+        *(
+            (name, Requiring, 0)
+            for name in ("kimi-for-coding", "minimax-m3", "z-ai/glm-5.3", "deepseek-v4-pro")
+        ),
+    ],
+)
+def test_an_agent_learns_the_answer_of_its_provider_from_one_refusal(
+    model: str | None, provider: type[Binding], refusals: int, strategy: str, tmp_path: Path
+) -> None:
+    def opened() -> ContextManager:
+        off = Offloader(tmp_path, session="s", model=model, storage_options=NOT_DURABLE)
+        return manager(off, 5_000, strategy, is_summarized=False)
+
+    loop = Loop(opened, Model(3, provider()))
+    loop.run(1, steps=24, restart_every=5)
+    assert loop.manager.compaction_count > 1
+    assert len(loop.requests) - loop.model.provider.checked == refusals
+    assert loop.manager.restore() == loop.added
+
+
 def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
     off = PRESETS["plain"](tmp_path)
     config = AgentConfig(window_tokens=4_000, strategy="rounds", model="claude-opus-4-6")
@@ -291,7 +325,9 @@ class Uncompacted:
 
 def test_an_image_that_was_offloaded_before_leaves_with_the_thinking_behind_it() -> None:
     m = ContextManager(
-        Offloader("memory://", session="s"), AgentConfig(window_tokens=5_000), strategy=Uncompacted()
+        Offloader("memory://", session="s", model=MODEL),
+        AgentConfig(window_tokens=5_000),
+        strategy=Uncompacted(),
     )
     loop = Loop(lambda: m, Model(4))
     source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 3_000}
@@ -320,7 +356,7 @@ def turns(provider: Binding, count: int) -> list[Message]:
 
 def test_rounds_compacted_by_hand_can_be_sent_and_restored_twice() -> None:
     provider = Binding()
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     seen: list[EventType] = []
     off.events.subscribe(lambda e: seen.append(e.event_type))
     compactor = RoundCompactor(off, summarize, RoundConfig(max_context_tokens=1000, keep_recent_rounds=2))
@@ -337,13 +373,13 @@ def test_rounds_compacted_by_hand_can_be_sent_and_restored_twice() -> None:
         provider.check(messages)
     assert EventType.THINKING_REMOVED in seen
     assert off.restore(messages) == whole
-    assert Offloader(off.store, session="s").restore(messages) == whole
+    assert Offloader(off.store, session="s", model=MODEL).restore(messages) == whole
 
 
 @pytest.mark.parametrize("is_offloaded_first", [True, False])
 def test_thinking_that_comes_after_a_compaction_by_hand_is_sent(is_offloaded_first: bool) -> None:
     provider = Binding()
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     compactor = RoundCompactor(off, summarize, RoundConfig(max_context_tokens=1000, keep_recent_rounds=2))
     messages = turns(provider, 6)
     off.offload(messages)
@@ -363,7 +399,7 @@ def test_thinking_that_comes_after_a_compaction_by_hand_is_sent(is_offloaded_fir
 
 def test_a_selective_compaction_by_hand_keeps_the_thinking_before_its_notice_alone() -> None:
     provider = Binding()
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     context = ContextIR()
     messages = turns(provider, 8)
     for number, message in enumerate(messages):
@@ -380,7 +416,7 @@ def test_a_selective_compaction_by_hand_keeps_the_thinking_before_its_notice_alo
 
 def test_chosen_messages_of_context_refs_leave_with_the_thinking_behind_them(tmp_path: Path) -> None:
     provider = Binding()
-    refs = ContextRefs(tmp_path, "s")
+    refs = ContextRefs(tmp_path, "s", model=MODEL)
     messages = turns(provider, 6)
     out = refs.offload_history(messages, [4])
     provider.check(out.messages)
@@ -408,8 +444,8 @@ def test_no_preset_is_refused_in_a_loop_without_a_manager(name: str, restarts: b
         if name == "tool_results":
             return lambda messages: offload_tool_results(messages, tmp_path)
         if name == "context_refs":
-            return ContextRefs(tmp_path, "s").offload
-        return ContextFileSystem(tmp_path, "s", ephemeral=ephemeral).offload
+            return ContextRefs(tmp_path, "s", model=MODEL).offload
+        return ContextFileSystem(tmp_path, "s", model=MODEL, ephemeral=ephemeral).offload
 
     offload = opened()
     messages: list[Message] = [{"role": "user", "content": words(model.rng, 3000)}]
@@ -421,7 +457,11 @@ def test_no_preset_is_refused_in_a_loop_without_a_manager(name: str, restarts: b
     assert model.provider.checked == 30
     assert sent != messages[:-2], "something left"
     if name != "tool_results":
-        restorer = ContextRefs(tmp_path, "s") if name == "context_refs" else ContextFileSystem(tmp_path, "s")
+        restorer = (
+            ContextRefs(tmp_path, "s", model=MODEL)
+            if name == "context_refs"
+            else ContextFileSystem(tmp_path, "s", model=MODEL)
+        )
         assert restorer.restore(sent) == messages[:-2]
 
 
@@ -441,7 +481,7 @@ class Refusing:
 
 
 def loaded(on_error: str = "keep", header: int = 0) -> tuple[ContextManager, list[Message]]:
-    m = ContextManager(Offloader("memory://", session="s", on_error=on_error), AgentConfig())  # type: ignore[arg-type]
+    m = ContextManager(Offloader("memory://", session="s", model=MODEL, on_error=on_error), AgentConfig())  # type: ignore[arg-type]
     messages = [{"role": "system", "content": "Be brief."}] * header
     messages += [*turns(Binding(), 5), {"role": "user", "content": "next"}]
     for message in messages:
@@ -490,7 +530,7 @@ def test_refused_thinking_is_left_out_when_resumed_and_kept_if_it_cannot_be_stor
 ) -> None:
     m, messages = loaded()
     m.call(Refusing(5))
-    other = ContextManager(Offloader(m._offloader.store, session="s"), AgentConfig())
+    other = ContextManager(Offloader(m._offloader.store, session="s", model=MODEL), AgentConfig())
     other.resume()
     assert other.before_model_call().messages == m.messages
     assert other.restore() == messages
@@ -508,24 +548,29 @@ def test_refused_thinking_is_left_out_when_resumed_and_kept_if_it_cannot_be_stor
 
 def bound_errors() -> Iterator[Any]:
     """Yield the refusal as each SDK raises it, and as others wrap it."""
-    text = REFUSAL.format(1, 0)
-    of_anthropic = sdk_errors.of_anthropic(400, "invalid_request_error", text)
-    yield pytest.param(of_anthropic, id="anthropic")
-    yield pytest.param(sdk_errors.of_openai(400, "invalid_request_error", text), id="openai")
-    yield pytest.param(sdk_errors.of_bedrock(400, "ValidationException", text), id="bedrock")
-    yield pytest.param(sdk_errors.wrapped(of_anthropic), id="wrapped")
+    for kind, text in (("bound", REFUSAL.format(1, 0)), ("missing", MISSING.format(1))):
+        of_anthropic = sdk_errors.of_anthropic(400, "invalid_request_error", text)
+        for error in (
+            of_anthropic,
+            sdk_errors.of_openai(400, "invalid_request_error", text),
+            sdk_errors.of_bedrock(400, "ValidationException", text),
+            sdk_errors.wrapped(of_anthropic),
+        ):
+            yield pytest.param(error, kind, id=f"{type(error).__name__}-{kind}")
 
 
-@pytest.mark.parametrize("error", [*bound_errors()])
-def test_the_refusal_is_known_in_the_errors_of_every_sdk(error: Exception) -> None:
-    assert is_bound_refusal(error)
+@pytest.mark.parametrize(("error", "kind"), [*bound_errors()])
+def test_the_refusal_is_known_in_the_errors_of_every_sdk(error: Exception, kind: str) -> None:
+    refusal = thinking_refusal(error)
+    assert refusal is not None
+    assert refusal.kind == kind
 
 
 def test_other_errors_are_no_such_refusal() -> None:
     limited = BoundError("too many requests; a block is bound to a different conversation")
     limited.status_code = 429
     for error in (limited, ValueError("prompt is too long"), BoundError("messages: roles must alternate")):
-        assert not is_bound_refusal(error)
+        assert thinking_refusal(error) is None
 
 
 def test_a_reply_that_compacts_on_the_server_goes_back_byte_for_byte(tmp_path: Path) -> None:
@@ -552,7 +597,7 @@ def test_a_reply_that_compacts_on_the_server_goes_back_byte_for_byte(tmp_path: P
 
 def test_a_strategy_added_to_the_header_later_removes_the_thinking_behind_it() -> None:
     provider = Binding()
-    m = ContextManager(Offloader("memory://", session="s"), AgentConfig())
+    m = ContextManager(Offloader("memory://", session="s", model=MODEL), AgentConfig())
     messages = turns(provider, 3)
     for message in messages:
         m.add(message)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from _binding import HEADER, Binding, RefusedError
 
-from offload.engine.refusals import bound_refusal
+from offload.engine.binding import refusal_in
 
 DROP = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 
@@ -65,7 +65,7 @@ def test_what_may_not_change_is_refused_with_the_first_block_behind_it(name: str
     edit(request)
     with pytest.raises(RefusedError) as caught:
         provider.checked(request, {})
-    refusal = bound_refusal(str(caught.value))
+    refusal = refusal_in(str(caught.value))
     assert refusal is not None
     assert refusal.first == first
 

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from binding import Binding, BoundError
+from binding import MODEL, Binding, BoundError
 from kit.conversation import from_model, from_user, tool_result, tool_use
 from kit.store import CountedStore
 from pydantic import BaseModel
@@ -45,11 +45,11 @@ def run(
     policy: OffloadPolicy | None, provider: Binding, turns: int = 25, *, restarts: bool = False
 ) -> tuple[Offloader, list[Any], list[Any]]:
     """Return the offloader, the messages and what was sent last, of a conversation that no check refused."""
-    off = Offloader("memory://", session="s", policy=policy)
+    off = Offloader("memory://", session="s", model=MODEL, policy=policy)
     messages: list[Any] = [{"role": "user", "content": "the task\n" + text(-1, 9000)}]
     for turn in range(turns):
         if restarts:
-            off = Offloader(off.store, session="s", policy=policy)
+            off = Offloader(off.store, session="s", model=MODEL, policy=policy)
         sent = off.offload(messages).messages
         provider.check(sent)
         signatures = provider.sign(sent) if turn % 3 != 1 else []
@@ -85,11 +85,11 @@ def as_object(message: dict[str, Any]) -> Any:
 def test_thinking_stays_if_the_host_keeps_the_placeholders_that_it_received(
     restarts: bool, is_stripped: bool, made: Any
 ) -> None:
-    provider, off = Binding(), Offloader("memory://", session="s")
+    provider, off = Binding(), Offloader("memory://", session="s", model=MODEL)
     messages: list[Any] = [{"role": "user", "content": "the task"}]
     for turn in range(12):
         if restarts:
-            off = Offloader(off.store, session="s")
+            off = Offloader(off.store, session="s", model=MODEL)
         if is_stripped and turn == 6:  # what came before is left out from here on
             off.remove_thinking(messages)
         messages = off.offload(messages).messages
@@ -108,7 +108,7 @@ def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) 
     out = off.offload(messages)
     assert out.history.rule == "append_only"
     assert out.records
-    assert Offloader(off.store, session="s").restore(sent) == messages[: len(sent)]
+    assert Offloader(off.store, session="s", model=MODEL).restore(sent) == messages[: len(sent)]
 
 
 def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
@@ -121,7 +121,7 @@ def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
     off, messages, _ = run(None, Binding())
     for end in range(1, len(messages), 2):
         one = off.offload(messages[: end + 1]).messages if end > 48 else None
-        two = Offloader(off.store, session="s").offload(messages[: end + 1]).messages
+        two = Offloader(off.store, session="s", model=MODEL).offload(messages[: end + 1]).messages
         assert one is None or one == two
 
 
@@ -150,7 +150,7 @@ def test_the_model_decides_whether_history_may_change(model: str | None, rule: s
 
 
 def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
-    off, messages = Offloader("memory://", session="s"), list[dict[str, Any]]()
+    off, messages = Offloader("memory://", session="s", model=MODEL), list[dict[str, Any]]()
     mark = {"cachePoint": {"type": "default"}}
     for turn in range(4):
         result = {"toolUseId": f"c{turn - 1}", "content": [{"text": "row\n" * (3, 9000)[turn % 2]}]}
@@ -175,7 +175,7 @@ def test_after_a_change_of_the_model_a_new_process_sends_what_the_running_one_do
     policy: str, models: tuple[str, str], chars: int
 ) -> None:
     store, copied = open_store("memory://"), open_store("memory://")
-    off = Offloader(store, session="s", policy=POLICIES[policy])
+    off = Offloader(store, session="s", model=MODEL, policy=POLICIES[policy])
     messages: list[Any] = [{"role": "user", "content": "the task\n" + text(-1, 9000)}]
     for turn in range(20):
         off.offload(messages, model=models[0])
@@ -183,7 +183,9 @@ def test_after_a_change_of_the_model_a_new_process_sends_what_the_running_one_do
     for stored in store.keys():  # a store is no mapping
         copied.put(stored.key, store.get(stored.key))
 
-    new = Offloader(copied, session="s", policy=POLICIES[policy]).offload(messages, model=models[1])
+    new = Offloader(copied, session="s", model=MODEL, policy=POLICIES[policy]).offload(
+        messages, model=models[1]
+    )
 
     assert off.offload(messages, model=models[1]).messages == new.messages
 
@@ -194,11 +196,11 @@ def test_a_mark_that_moves_through_results_of_several_blocks_changes_nothing_tha
     name: str, restarts: bool
 ) -> None:
     provider = Binding()
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     messages: list[Any] = [{"role": "user", "content": "the task"}]
     for turn in range(8):
         if restarts:
-            off = Offloader(off.store, session="s")
+            off = Offloader(off.store, session="s", model=MODEL)
         marked = copy.deepcopy(messages)
         if turn:
             marked[-1]["content"][0]["content"][turn % 3][name] = {"type": "ephemeral"}
@@ -236,9 +238,9 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns
     ]
     assert kept, "the thinking before the change stays"
     assert off.restore(out.messages) == edited
-    again = Offloader(off.store, session="s")
+    again = Offloader(off.store, session="s", model=MODEL)
     assert again.offload(edited).messages == out.messages
-    assert Offloader(off.store, session="s").restore(out.messages) == edited
+    assert Offloader(off.store, session="s", model=MODEL).restore(out.messages) == edited
 
 
 def test_thinking_that_a_provider_refused_is_left_out_from_then_on() -> None:
@@ -264,7 +266,7 @@ def test_what_was_sent_above_the_ceiling_leaves_at_the_end_of_the_models_turn() 
         0, {"type": "thinking", "thinking": "", "signature": provider.sign(messages[:3])[0]}
     )
     messages.append(result(1, 300))
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     within = off.offload(messages)
     provider.check(within.messages)
     assert within.messages[2] == huge
@@ -276,8 +278,8 @@ def test_what_was_sent_above_the_ceiling_leaves_at_the_end_of_the_models_turn() 
     assert [record.tool_use_id for record in out.records] == ["toolu_0"]
     assert out.history.thinking_removed == 1
     assert out.messages[1] == messages[1], "thinking before the change stays"
-    assert Offloader(off.store, session="s").offload(messages).messages == out.messages
-    assert Offloader(off.store, session="s").restore(out.messages) == messages
+    assert Offloader(off.store, session="s", model=MODEL).offload(messages).messages == out.messages
+    assert Offloader(off.store, session="s", model=MODEL).restore(out.messages) == messages
 
 
 def conversation_above_the_ceiling(provider: Binding) -> list[Any]:
@@ -291,7 +293,7 @@ def conversation_above_the_ceiling(provider: Binding) -> list[Any]:
 def test_what_was_sent_stays_while_the_thinking_behind_it_cannot_be_stored() -> None:
     messages = conversation_above_the_ceiling(Binding())
     store = FaultyStore(open_store("memory://"), verb="put")
-    off = Offloader(store, session="s")
+    off = Offloader(store, session="s", model=MODEL)
 
     out = off.offload(messages)
     assert store.failures == 1
@@ -310,7 +312,7 @@ def test_what_was_sent_stays_while_the_thinking_behind_it_cannot_be_stored() -> 
 def test_the_event_of_removed_thinking_names_the_first_message_that_changed(edited: int | None) -> None:
     messages = conversation_above_the_ceiling(Binding())
     heard: list[ContextEvent] = []
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     off.offload(messages[:5])
     if edited is not None:
         messages[edited]["content"][-1]["input"] = {"path": "/another"}
@@ -323,7 +325,7 @@ def test_the_event_of_removed_thinking_names_the_first_message_that_changed(edit
 def test_thinking_of_the_message_that_changes_stays_and_that_of_later_ones_is_removed() -> None:
     provider = Binding()
     policy = OffloadPolicy(history="rewrite", types={"tool_call": Rule(min_tokens=500, after_turns=1)})
-    off = Offloader("memory://", session="s", policy=policy)
+    off = Offloader("memory://", session="s", model=MODEL, policy=policy)
     messages: list[Any] = [{"role": "user", "content": "go"}]
     for turn in range(3):
         messages += [reply(turn, provider.sign(off.offload(messages).messages)), result(turn, 300)]
@@ -342,12 +344,12 @@ def test_thinking_of_the_message_that_changes_stays_and_that_of_later_ones_is_re
 def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeholders() -> None:
     provider = Binding()
     messages = [{"role": "user", "content": "go"}, reply(0, provider.sign([])), result(0, 300)]
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     off.offload(messages)
     assert off.remove_thinking(messages) == 1
     sent = off.offload(messages).messages
     assert sent[1]["content"] == messages[1]["content"][1:]
-    assert Offloader(off.store, session="s").restore(sent) == messages
+    assert Offloader(off.store, session="s", model=MODEL).restore(sent) == messages
 
 
 def test_a_fork_sends_what_its_origin_sent() -> None:
@@ -365,7 +367,7 @@ def test_a_fork_sends_what_its_origin_sent() -> None:
 
 @pytest.mark.parametrize("made", [as_is, as_object])
 def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_that_it_kept(made: Any) -> None:
-    provider, off = Binding(), Offloader("memory://", session="s")
+    provider, off = Binding(), Offloader("memory://", session="s", model=MODEL)
     originals: list[Any] = [{"role": "user", "content": "the task"}]
     messages = originals
     for turn in range(4):
@@ -380,7 +382,7 @@ def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_tha
 
 @pytest.mark.parametrize("chars", [400, 40_000])
 def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None:
-    provider, off = Binding(), Offloader("memory://", session="s")
+    provider, off = Binding(), Offloader("memory://", session="s", model=MODEL)
     pasted, other, twice = ({"role": "user", "content": text(n, 40_000)} for n in range(3))
     messages: list[Any] = [{"role": "user", "content": text(0, chars)}]
     for added in ([pasted], [pasted, other], [twice, twice], []):
@@ -389,7 +391,7 @@ def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None
         thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(sent)[0]}
         messages += [from_model([thinking]), *added, from_user("go on")]
 
-    for process in (off, Offloader(off.store, session="s")):
+    for process in (off, Offloader(off.store, session="s", model=MODEL)):
         sent = process.offload(messages).messages
         provider.check(sent)
         assert sent[0] == messages[0]
@@ -401,8 +403,8 @@ def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None
 def test_a_process_that_was_idle_keeps_thinking_that_came_after_the_changes_of_another() -> None:
     provider = Binding()
     policy = OffloadPolicy(history="rewrite", tools={"*": Rule(min_tokens=500, after_turns=1)})
-    idle = Offloader("memory://", session="s", policy=policy)
-    busy = Offloader(idle.store, session="s", policy=policy)
+    idle = Offloader("memory://", session="s", model=MODEL, policy=policy)
+    busy = Offloader(idle.store, session="s", model=MODEL, policy=policy)
     messages: list[Any] = [{"role": "user", "content": "the task"}, reply(0, []), result(0, 40_000)]
     for turn, off in enumerate((idle, busy, busy, idle), 1):
         sent = off.offload(messages).messages
@@ -415,12 +417,12 @@ def test_a_process_that_was_idle_keeps_thinking_that_came_after_the_changes_of_a
 def test_thinking_behind_a_text_is_removed_if_an_equal_one_takes_it_out(restarts: bool) -> None:
     provider = Binding()
     policy = OffloadPolicy(history="rewrite", max_view_tokens=2500)
-    off, pasted = Offloader("memory://", session="s", policy=policy), text(0, 3000)
+    off, pasted = Offloader("memory://", session="s", model=MODEL, policy=policy), text(0, 3000)
     messages: list[Any] = []
     # Alone it is below the ceiling of a turn.
     for turn, added in enumerate(([pasted], [text(1, 300)], [pasted, text(2, 2000)], [text(3, 300)])):
         if restarts:
-            off = Offloader(off.store, session="s", policy=policy)
+            off = Offloader(off.store, session="s", model=MODEL, policy=policy)
         messages += [{"role": "user", "content": content} for content in added]
         out = off.offload(messages)
         provider.check(out.messages)
@@ -432,7 +434,7 @@ def test_thinking_behind_a_text_is_removed_if_an_equal_one_takes_it_out(restarts
 
 def test_a_process_that_compares_with_its_journal_lists_it_once_and_reads_no_more_records() -> None:
     provider, store = Binding(), CountedStore()
-    off = Offloader(store, session="s", journal=True)
+    off = Offloader(store, session="s", model=MODEL, journal=True)
     messages: list[Any] = [{"role": "user", "content": "the task"}]
     for turn in range(12):
         messages += [reply(turn, provider.sign(off.offload(messages).messages)), result(turn, 40_000)]
@@ -440,7 +442,7 @@ def test_a_process_that_compares_with_its_journal_lists_it_once_and_reads_no_mor
     reads = []
     for journal in (False, True):
         store.requests.clear()
-        out = Offloader(store, session="s", journal=journal).offload(messages)
+        out = Offloader(store, session="s", model=MODEL, journal=journal).offload(messages)
         provider.check(out.messages)
         reads.append([request for request in store.requests if request.startswith("get r/")])
         listed = store.requests.count(f"keys {JOURNAL.prefix('s')}")
@@ -477,7 +479,7 @@ def test_a_change_by_the_host_between_two_processes_removes_the_thinking_behind_
     change: Any, redact: Any, has_reply: bool
 ) -> None:
     provider = Binding()
-    off = Offloader("memory://", session="s", journal=True, redact=redact)
+    off = Offloader("memory://", session="s", model=MODEL, journal=True, redact=redact)
     messages: list[Any] = [{"role": "user", "content": "the task"}]
     for turn in range(8):
         sent = off.offload(messages).messages
@@ -485,21 +487,21 @@ def test_a_change_by_the_host_between_two_processes_removes_the_thinking_behind_
         messages += [reply(turn, provider.sign(sent)), result(turn, (300, 4000, 40_000)[turn % 3])]
     messages = copy.deepcopy(messages if has_reply else messages[:-2])
     change(messages)
-    new = Offloader(off.store, session="s", journal=True, redact=redact)
+    new = Offloader(off.store, session="s", model=MODEL, journal=True, redact=redact)
     out = new.offload(messages)
 
     provider.check(out.messages)
     assert (out.history.thinking_removed > 0) == (change is not as_they_were)
     if redact is None:
         assert new.restore(out.messages) == messages
-    assert Offloader(off.store, session="s", journal=True, redact=redact).offload(messages).messages == (
-        out.messages
-    )
+    assert Offloader(off.store, session="s", model=MODEL, journal=True, redact=redact).offload(
+        messages
+    ).messages == (out.messages)
 
 
 @pytest.mark.parametrize("thinking_in", [(1, 2), (2,), (0, 2, 3)])
 def test_thinking_of_equal_replies_is_restored_onto_those_that_had_it(thinking_in: tuple[int, ...]) -> None:
-    off = Offloader("memory://", session="s")
+    off = Offloader("memory://", session="s", model=MODEL)
     messages: list[Any] = []
     for turn in range(4):
         thinking = [{"type": "thinking", "thinking": "so", "signature": f"signature-{turn}-{'x' * 40}"}]
@@ -509,5 +511,5 @@ def test_thinking_of_equal_replies_is_restored_onto_those_that_had_it(thinking_i
     sent = off.offload(messages).messages
 
     assert "signature" not in str(sent)
-    for process in (off, Offloader(off.store, session="s")):
+    for process in (off, Offloader(off.store, session="s", model=MODEL)):
         assert process.restore(sent) == messages

@@ -107,7 +107,7 @@ def test_a_price_changes_on_its_day(day: str, dollars: tuple[float, float]) -> N
 def test_an_unknown_window_is_said_and_the_threshold_is_four_fifths(caplog: pytest.LogCaptureFixture) -> None:
     assert threshold_for("claude-opus-5-5") == 800_000
     assert threshold_for("kimi-for-coding") == threshold_for("a-house-model") == int(128_000 * 0.8)
-    assert "the window of 'a-house-model' is not known" in caplog.text
+    assert "unknown model 'a-house-model': assuming a window of 128000 tokens" in caplog.text
 
 
 def facts(**changes: Any) -> ItemFacts:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.engine.binding import ThinkingRefusal, refusal_in
 
 SENTENCE = (
     "messages.3.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
@@ -47,12 +47,27 @@ OPENAI = {
     ],
 )
 def test_the_refused_message_is_the_one_named_before_the_sentence(text: str) -> None:
-    assert bound_refusal(text) == BoundRefusal(3)
+    assert refusal_in(text) == ThinkingRefusal("bound", 3)
 
 
 def test_a_refusal_without_a_path_is_told_from_no_refusal() -> None:
     text = "The block is bound to a different conversation." + CHANGED
-    assert bound_refusal(text) == BoundRefusal(None)
+    assert refusal_in(text) == ThinkingRefusal("bound", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 32",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "The `content[].thinking` in the thinking mode must be passed back to the API.",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
+        "When `thinking` is enabled, a final `assistant` message must start with a thinking block.",
+    ],
+)
+def test_a_tool_call_without_its_thinking_is_told_in_the_words_of_each_provider(text: str) -> None:
+    assert refusal_in(text) == ThinkingRefusal("missing")
+    assert refusal_in(json.dumps({"error": {"message": text}})) == ThinkingRefusal("missing")
 
 
 @pytest.mark.parametrize(
@@ -64,4 +79,4 @@ def test_a_refusal_without_a_path_is_told_from_no_refusal() -> None:
     ],
 )
 def test_another_error_is_no_such_refusal(text: str) -> None:
-    assert bound_refusal(text) is None
+    assert refusal_in(text) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -256,13 +256,9 @@ class StoringCompactor:
         return sum(item.token_count for item in [*before, new, *later]) - joined.token_count
 
     def _remove_thinking(self, view: View, removed: Sequence[int]) -> int:
-        """Store and remove the signed thinking of kept messages after a removed one; return its tokens."""
-        offloader, later = self._archive.offloader, range(removed[0], len(view.messages))
-        kept = sorted({i for i in later if signed_thinking(view.messages[i])}.difference(removed))
-        if not offloader.is_bound([view.messages[i] for i in kept]):
-            return 0
-        offloader.remove_thinking(view.messages, kept, cause="messages before it were compacted")
-        return sum(view.context.replace_message(i, bare_of(view.messages[i])) for i in kept)
+        """Remove the thinking of kept messages that is bound to a removed one; return its tokens."""
+        later = [i for i in range(removed[0], len(view.messages)) if i not in set(removed)]
+        return unbind(view.context, self._archive.offloader, later, "messages before it were compacted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +372,25 @@ class View:
         """The counted tokens for one that is estimated; the counter may be a slow function of the host."""
         estimated = sum(estimate_tokens(text) + MESSAGE_TOKENS for text in self._digest.texts[:_SAMPLED])
         return max(_LEAST_SCALE, sum(self.tokens[:_SAMPLED]) / max(1, estimated))
+
+
+def unbind(context: ContextIR, offloader: Offloader, indices: Iterable[int], cause: str) -> int:
+    """Store and remove the signed thinking of some messages, if the model binds it; return its tokens.
+
+    Raises `OffloadError` if it cannot be stored.
+    """
+    messages = context.conversation_messages
+    signed = [index for index in indices if signed_thinking(messages[index])]
+    if not signed or not offloader.binding(offloader.model).removes:
+        return 0
+    offloader.remove_thinking(messages, signed, cause=cause)
+    return bare(context, signed)
+
+
+def bare(context: ContextIR, indices: Iterable[int]) -> int:
+    """Replace messages by themselves without their signed thinking; return its tokens."""
+    messages = context.conversation_messages
+    return sum(context.replace_message(index, bare_of(messages[index])) for index in indices)
 
 
 def _report_success(events: EventBus, result: CompactionResult) -> None:

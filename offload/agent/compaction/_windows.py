@@ -47,5 +47,5 @@ def _known_window(model: str) -> int:
     known = known_model(model)
     if known is not None and known.window is not None:
         return known.window
-    _log.warning("the window of %r is not known: assuming %d tokens", model, DEFAULT_WINDOW)
+    _log.warning("unknown model %r: assuming a window of %d tokens", model, DEFAULT_WINDOW)
     return DEFAULT_WINDOW

@@ -64,7 +64,7 @@ THINKING: Sequence[KnownThinking] = (
     KnownThinking(
         "Claude Opus 5, Sonnet 5, Fable 5, Mythos 5 and Mythos Preview, Claude 4 and older",
         r"claude-(?:opus|sonnet|fable|mythos)-5|claude-mythos-preview|claude-(?:opus|sonnet|haiku)-4(?:-\d)?|"
-        r"claude-(?:3|4|5)(?:-[05678])?-(?:opus|sonnet|haiku)|claude-(?:v?[12]|instant)(?:-\d)?",
+        r"claude-(?:3|4|5)(?:-[05678])?-(?:opus|sonnet|haiku)|claude-(?:v?[12]|instant)(?:[-:]\d)*",
         "free",
         _CLAUDE,
         "2026-11",
@@ -183,11 +183,14 @@ _OWN: Mapping[str, Any] = {
 # Input windows where a page states another one, or a whole of which a part is for the answer: OpenAI keeps
 # 128,000 tokens of 1,050,000 or 400,000 for that. The first match wins.
 _WINDOWS: Mapping[str, int] = {
+    r"claude-v2:1|claude-2-1": 200_000,
+    r"claude-(?:v?[12](?:-[03])?|instant(?:-[\w-]+)?)": 100_000,
     r"gpt-5(?:-\d)?-chat|gpt-5-pro": 128_000,
     r"gpt-(?:5-[456]|6(?:-\d)?)(?!-(?:mini|nano|cyber|image))(?:-[\w-]+)?": 922_000,
     r"gpt-5(?:-[\w-]+)?": 272_000,
     r"gpt-4-1(?:-[\w-]+)?": 1_047_576,
     r"gpt-4-5(?:-[\w-]+)?": 128_000,
+    r"gpt-4-32k(?:-\d+)?": 32_768,
     r"gpt-oss-[\w-]+": 131_072,
     r"gemini-[\w-]+-image(?:-[\w-]+)?": 32_768,
     r"gemini-(?:1-0-)?pro-vision[\w-]*": 12_288,
@@ -196,7 +199,7 @@ _WINDOWS: Mapping[str, int] = {
     r"deepseek-(?:chat|reasoner|r1|v3)[\w-]*": 128_000,
 }
 # Those of a family, for models that have none above nor in the collection.
-_FAMILY_WINDOWS = {r"claude-[\w-]+": 200_000, r"o[134](?:-[\w-]+)?": 200_000, r"gpt-4\w*-[\w-]+": 128_000}
+_FAMILY_WINDOWS = {r"claude-[\w-]+": 200_000, r"o[134](?:-[\w-]+)?": 200_000, r"gpt-4o-[\w-]+": 128_000}
 
 # Around a model's name: a provider, a region or a router, a date, a version, the size of the window. A list
 # of models, of which any may answer, is not a name.
@@ -224,7 +227,7 @@ def known_model(name: str | None) -> KnownModel | None:
     whole, bare = match["name"] + match["behind"], match["name"]
     rows = _rows()
     found = next((rows.names[each] for each in (whole, bare) if each in rows.names), "")
-    known = _first(THINKING, bare)
+    known = _first(THINKING, bare) or _first(THINKING, whole)
     if not found and known is None:
         return None
     cache = _first(CACHES, bare)
@@ -236,7 +239,7 @@ def known_model(name: str | None) -> KnownModel | None:
     return KnownModel(
         name=found,
         thinking=None if known is None else known.answer,
-        window=_window(bare, row.get("window")),
+        window=_window(whole, bare, row.get("window")),
         prices=[*_prices(row, cache)] if is_sold else (),
         cache=cache,
         source=_OWN_SOURCES[found.partition("-")[0]] if is_own else rows.source,
@@ -269,12 +272,6 @@ def facts() -> Iterator[Fact]:
         yield Fact("prices", ", ".join(name for name in _OWN if name.startswith(owner)), _OWN_AS_OF, source)
 
 
-def binds_thinking(model: str | None) -> bool | None:
-    """Return whether a model refuses thinking after a changed message; None if that is not known."""
-    known = known_model(model)
-    return None if known is None or known.thinking is None else known.thinking == "binds"
-
-
 class _Collected(NamedTuple):
     """The rows by the name of their model, and these names by all others as they are looked up."""
 
@@ -302,10 +299,10 @@ def _first(known: Sequence[T], bare: str) -> T | None:
     return next((one for one in known if re.fullmatch(one.names, bare)), None)
 
 
-def _window(bare: str, listed: int | None) -> int | None:
-    by_page = next((size for names, size in _WINDOWS.items() if re.fullmatch(names, bare)), None)
-    of_family = (size for names, size in _FAMILY_WINDOWS.items() if re.fullmatch(names, bare))
-    return by_page or listed or next(of_family, None)
+def _window(whole: str, bare: str, listed: int | None) -> int | None:
+    by_page = (n for names, n in _WINDOWS.items() if re.fullmatch(names, whole) or re.fullmatch(names, bare))
+    of_family = (n for names, n in _FAMILY_WINDOWS.items() if re.fullmatch(names, bare))
+    return next(by_page, None) or listed or next(of_family, None)
 
 
 def _prices(row: Mapping[str, Any], cache: KnownCache | None) -> Iterator[Price]:

@@ -15,7 +15,7 @@ from offload.engine.policy.cache import CacheModel, fields_of
 from offload.engine.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
 from offload.engine.policy.facts import ByCost, Decision, ItemFacts, PolicyName, Readers
 from offload.engine.policy.judging import ItemLimits, judge
-from offload.engine.policy.models import HistoryRule, binds_thinking
+from offload.engine.policy.models import HistoryRule
 from offload.engine.policy.tool_names import matches, shows_file
 from offload.errors import ConfigError, PolicyError
 from offload.records.record.header import OffloadableType
@@ -63,8 +63,8 @@ class OffloadPolicy(LoadableSettings):
             some models is bound to what was sent before it; an item is offloaded before it is first sent, or
             never. "editable": items may be offloaded after the model saw them. "auto" is append-only as soon
             as a signed block of thinking is in the conversation, unless its model is known to allow edits.
-            "rewrite" offloads items later in any conversation; where "auto" would not, the thinking after the
-            first change is removed and stored.
+            "rewrite" offloads items later in any conversation; where a model binds its thinking, that after
+            the first change is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" results and arguments, below the threshold of their rule; "all", of any size; or
             "none". What the model has seen is then offloaded in batches that pay, and `after_turns` counts
@@ -167,12 +167,6 @@ class OffloadPolicy(LoadableSettings):
     def bytes_of(self, text: str) -> int:
         """Return the size of a text for the rules with a threshold in bytes."""
         return len(encode_text(text))
-
-    def may_bind(self, model: str | None) -> bool:
-        """Return whether signed thinking in a conversation with `model` is bound to what was sent before."""
-        if self.history in ("append_only", "editable"):
-            return self.history == "append_only"
-        return binds_thinking(model) is not False
 
     def cache_for(self, model: str | None, kept_for: int | None = None) -> CacheModel:
         """Return the prompt cache of requests to a model, unless one was given.

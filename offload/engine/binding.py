@@ -1,0 +1,567 @@
+"""Signed thinking: the provider's answer to a change before it, and what was removed for that.
+
+A provider may bind a signed block to all that was sent before it, and each block to the one before that. Then
+all of them behind a change are left out for good: putting one back would break those that came since.
+https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
+
+Another one may refuse tool calls without the thinking that they were made with. Messages may change before
+that, and it is never removed. Of a model that nobody knows both may be true: what was sent is kept. If that
+cannot be, its thinking is kept too, and removed once the provider has refused it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise, takewhile
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from offload.base.patterns import lazy_pattern
+from offload.base.text import decode_text
+from offload.engine.items import unweighed
+from offload.engine.parts import MessageState
+from offload.engine.policy.models import Answer, HistoryRule, known_model
+from offload.engine.policy.reasons import Reason, ReasonKind
+from offload.engine.results import HistoryMode
+from offload.engine.rows import decode_rows, encode_row
+from offload.engine.watching import Look, WatchedMessages, is_same, look
+from offload.engine.writer import ItemWriter, Skipped, WriteRequest
+from offload.errors import OffloadError, result_or_error
+from offload.messages import Removed
+from offload.messages.base import Item
+from offload.messages.thinking import (
+    bare_of,
+    content_digest,
+    signature_of,
+    signed_thinking,
+    with_thinking,
+    without_thinking,
+)
+from offload.records.observer import Observer
+from offload.records.record.header import OffloadableType
+from offload.records.session import Session
+from offload.records.session.session import OffloadedItem
+from offload.storage.layout import name_of
+
+# The tool name of the records of removed thinking, and their item type.
+THINKING_TOOL = "thinking"
+THINKING_TYPE: OffloadableType = "assistant_message"
+
+
+# Restores each of some messages, except its thinking: to itself, or to those that its notice replaced.
+Undone = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
+
+
+class Binding(NamedTuple):
+    """The rules for messages that were sent, once signed thinking is behind them.
+
+    Attributes:
+        answer: the provider's to a change of one; None if nobody knows it.
+        keeps_sent: whether they are kept as they were sent, where that can be.
+    """
+
+    answer: Answer | None
+    keeps_sent: bool
+
+    @property
+    def removes(self) -> bool:
+        """Whether the thinking behind a change is removed."""
+        return self.answer == "binds"
+
+    @property
+    def is_required(self) -> bool:
+        """Whether thinking is never left out."""
+        return self.answer == "required"
+
+
+def binding_of(history: HistoryRule, model: str | None) -> Binding:
+    """Return the rules by those of a policy and by the name of the model."""
+    if history == "editable":
+        return Binding("free", keeps_sent=False)
+    known = known_model(model)
+    answer = None if known is None else known.thinking
+    if history == "append_only":
+        return Binding(answer or "binds", keeps_sent=True)
+    return Binding(answer, keeps_sent=answer in ("binds", None))
+
+
+def mode_of(
+    rule: HistoryRule, binding: Binding, model: str | None, thinking_at: Sequence[int]
+) -> HistoryMode:
+    """Return whether messages that were sent may change, and why.
+
+    Args:
+        rule: that of the policy.
+        binding: the rules for the conversation.
+        model: the name of the model; None if it is not known.
+        thinking_at: indices of the messages with signed thinking.
+    """
+    if rule == "rewrite":
+        return HistoryMode("editable", "the policy says so, without thinking that is bound")
+    if rule != "auto":
+        return HistoryMode(rule, "the policy says so")
+    if not thinking_at:
+        return HistoryMode()
+    place = f"messages[{thinking_at[0]}] has signed thinking"
+    if not binding.keeps_sent:
+        return HistoryMode("editable", f"{model} allows it, although {place}")
+    if binding.answer is not None:
+        return HistoryMode("append_only", place)
+    return HistoryMode(
+        "append_only", f"{place}, and {f'{model} is not known' if model else 'no model is named'}"
+    )
+
+
+# The provider's refusal, recognised by its text: the message of the error, alone or with other text of a
+# proxy or an SDK around it.
+_BOUND = "bound to a different conversation"
+# The path is before the sentence; a path after it is of the message that changed.
+_PATH = lazy_pattern(r"\bmessages\.(\d+)\b")
+_NEAR = 300
+_MISSING = lazy_pattern(
+    r"(?i)(?:reasoning_content|thinking\b\W?)[^\n]{0,60}?(?:is missing in assistant|must be passed back)|"
+    r"expected \W?thinking\W? or \W?redacted_thinking\W?, but found|must start with a thinking block"
+)
+
+
+class ThinkingRefusal(NamedTuple):
+    """A refusal of thinking that is bound to other messages, or of a tool call without its thinking.
+
+    Attributes:
+        kind: which of them.
+        first: index of the first message whose thinking was refused, in the provider's own list of messages;
+            None if the text does not say it.
+    """
+
+    kind: Literal["bound", "missing"]
+    first: int | None = None
+
+
+def refusal_in(text: str) -> ThinkingRefusal | None:
+    """Return what a provider's error says about thinking; None for any other error."""
+    at = text.find(_BOUND)
+    if at >= 0:
+        paths = _PATH.findall(text, max(0, at - _NEAR), at)
+        return ThinkingRefusal("bound", int(paths[-1]) if paths else None)
+    return ThinkingRefusal("missing") if _MISSING.search(text) else None
+
+
+class BoundThinking:
+    """The signed thinking of a log, and the changes of messages before it.
+
+    Args:
+        states: the parts of the messages; the log extends and cuts this list, and `messages`.
+        messages: the messages, as the caller passed and received them.
+
+    Attributes:
+        at: indices of the messages with signed thinking.
+        keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
+    """
+
+    def __init__(self, states: list[MessageState], messages: WatchedMessages) -> None:
+        self._states = states
+        self._messages = messages
+        self.at: list[int] = []
+        self.keys_checked = 0
+        # How many messages the turn kept; the others, and their parts.
+        self._kept = 0
+        self._dropped: list[MessageState] = []
+        self._looks: Sequence[Look] = ()
+        # Whether another process sent these, and how its journal keeps a message.
+        self._is_resumed = False
+        self._as_kept: Callable[[Any], Any] = _as_is
+
+    def resume(self, sent: Sequence[Any], as_kept: Callable[[Any], Any]) -> None:
+        """Note the messages of the last request of another process, before this one has any.
+
+        `as_kept` returns a message as they are: redacted, if the session redacts.
+        """
+        self._is_resumed, self._as_kept, self._kept = True, as_kept, 0
+        self._dropped = [
+            MessageState([], 0, (), {}, "", thinking=signed_thinking(message)) for message in sent
+        ]
+        self._looks = [Look(message, message, message, message) for message in sent]
+
+    def drop(self, kept: int) -> None:
+        """Note that a turn replaces all messages but the first `kept`."""
+        if not self._states:
+            return
+        self._is_resumed, self._as_kept = False, _as_is
+        self._kept, self._dropped = kept, self._states[kept:]
+        self._looks = self._messages.dropped
+
+    def add(self, state: MessageState) -> None:
+        """Note a message, before its log has it."""
+        if state.thinking:
+            self.at.append(len(self._states))
+
+    def truncate(self, length: int) -> None:
+        """Forget all messages but the first `length`."""
+        del self.at[bisect_left(self.at, length) :]
+
+    def sent_from(self, index: int) -> list[int]:
+        """Return the indices of the messages from `index` on whose signed thinking is sent."""
+        later = self.at[bisect_left(self.at, index) :]
+        return [at for at in later if self._states[at].left_out is None]
+
+    def edited_before(self, originals_of: Callable[[Sequence[Any]], Sequence[Any]]) -> int | None:
+        """Return the first message that the caller changed before thinking that was sent with another one.
+
+        None if there is no such thinking: it came after the change, only marks of the cache moved, or the
+        caller passes the originals of placeholders, which `originals_of` returns, in place of these.
+        """
+        if self._is_resumed:
+            self._keep_known()
+        kept, states, dropped = self._kept, self._states, self._dropped
+        if not dropped or not self.at or self.at[-1] < kept:
+            return None
+        known = {one.key for state in dropped for one in state.thinking}
+        bound = [
+            at
+            for at in self.at[bisect_left(self.at, kept) :]
+            if not known.isdisjoint(one.key for one in states[at].thinking) or self._answers_dropped(at)
+        ]
+        if not bound:
+            return None
+        places = range(kept, min(len(states), kept + len(dropped)))
+        first = min(self._edited(places, originals_of), default=None)
+        return first if first is not None and bound[-1] >= first else None
+
+    def _keep_known(self) -> None:
+        """Keep the first messages of the other process that are sent as they were."""
+        most = min(len(self._dropped), len(self._states) - self._kept)
+        known = sum(1 for _ in takewhile(lambda n: self._is_known(self._kept + n, n), range(most)))
+        self._kept += known
+        del self._dropped[:known]
+        self._looks = self._looks[known:]
+
+    def _answers_dropped(self, index: int) -> bool:
+        """Return whether a new message is the reply to the messages of the last turn, edited since.
+
+        Another conversation may come in their place, whose thinking is whole: the message before the reply,
+        or half of the messages, must be unchanged.
+        """
+        length = self._kept + len(self._dropped)
+        if index == length and self._kept * 2 >= length:
+            return True
+        return index > self._kept and self._is_known(index - 1, -1)
+
+    def _edited(
+        self, places: Sequence[int], originals_of: Callable[[Sequence[Any]], Sequence[Any]]
+    ) -> list[int]:
+        """Return the places of dropped messages where the model reads another message than before."""
+        passed, kept = self._messages.passed, self._kept
+        unknown = [at for at in places if not self._is_known(at, at - kept)]
+        originals = originals_of([self._looks[at - kept].received for at in unknown]) if unknown else ()
+        pairs = zip(unknown, originals, strict=True)
+        edited = [at for at, old in pairs if _content(old) != _content(self._as_kept(passed[at]))]
+        return [*edited, *filter(self._has_gap, places)]
+
+    def _has_gap(self, index: int) -> bool:
+        """Return whether a message lacks thinking of the dropped one at its place, between other thinking."""
+        place = index - self._kept
+        old, new = self._dropped[place], self._states[index]
+        # Thinking may be left out from the first on, not between other thinking.
+        is_left_out = old.left_out is not None and not new.thinking
+        is_left_out = is_left_out or (self._is_resumed and new.left_out is not None)
+        is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
+        return is_gap and bool(self.at) and self.at[0] < index
+
+    def _is_known(self, index: int, place: int) -> bool:
+        """Return whether a message is a dropped one, as the caller had it or as the caller received it."""
+        messages = self._messages.sent[index], self._messages.passed[index]
+        olds = self._looks[place].seen, self._looks[place].received
+        if any(is_same(old, message) for message in messages for old in olds):
+            return True
+        digests = [_content(self._as_kept(message)) for message in messages]
+        return any(_content(old) in digests for old in olds)
+
+
+def _as_is(message: Any) -> Any:
+    return message
+
+
+def _content(message: Any) -> Any:
+    """Return what to compare of a message: all but its thinking and the marks of the cache."""
+    try:
+        return content_digest(message)
+    except OffloadError:
+        return look(message)
+
+
+class _Stripped(NamedTuple):
+    """A message whose thinking was removed.
+
+    Attributes:
+        digest: digest of what is left of it; `before` is that of the message before it, empty for the first.
+        removed: the blocks.
+        keys: digests of their signatures.
+        number: how many earlier messages are equal to it and follow an equal one.
+    """
+
+    digest: str
+    before: str
+    removed: list[Removed]
+    keys: list[str]
+    number: int
+
+
+class _ShownAnswer(NamedTuple):
+    """The answer of a model's provider that a refusal showed, and how many there were with this one."""
+
+    number: int
+    model: str
+    answer: Answer
+
+
+class RemovedThinking:
+    """The thinking that was removed in one session, in this process or another.
+
+    Attributes:
+        keys: digests of the signatures of the removed blocks.
+        contents: those of its records that this process knows, by the last part of their keys.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        writer: ItemWriter,
+        redacted: Callable[[str], str],
+        observer: Observer,
+        undone: Undone,
+    ) -> None:
+        self._session = session
+        self._undone = undone
+        self._observer = observer
+        self._writer = writer
+        self._redacted = redacted
+        self.keys: set[str] = set()
+        self._answers: dict[str, _ShownAnswer] = {}
+        self.contents: dict[str, str] = {}
+        # By digest, in the order in which they were removed.
+        self._stripped: dict[str, list[_Stripped]] = {}
+        self._read: set[str] = set()
+
+    def load(self) -> None:
+        """Read the records of other processes that the session's catalog knows. Raises `OffloadError`."""
+        new = [i for i in self._session.catalog.entries() if i.tool_name == THINKING_TOOL]
+        new = [info for info in new if info.item_type == THINKING_TYPE and info.ref not in self._read]
+        unknown = [info for info in new if name_of(info.key) not in self.contents]
+        for info, record in self._session.open_many(unknown):
+            if isinstance(record, OffloadError):
+                raise record
+            _, content = self._session.load(info, record)
+            self.contents[name_of(info.key)] = decode_text(content)
+        for info in new:
+            rows = decode_rows(self.contents[name_of(info.key)], "thinking", _parsed)
+            self._add(row for row in rows if isinstance(row, _Stripped))
+            for row in rows:
+                if isinstance(row, _ShownAnswer) and row > self._refused(row.model):
+                    self._answers[row.model] = row
+            self._read.add(info.ref)
+
+    def binding(self, history: HistoryRule, model: str | None) -> Binding:
+        """Return the rules by those of a policy, the name of the model, and what its provider refused."""
+        found, refused = binding_of(history, model), self._refused(model)
+        if refused.number and history != "editable":
+            return Binding(refused.answer, refused.answer == "binds" or history == "append_only")
+        # Thinking of a model that nobody knows is removed only once its provider has refused it.
+        return found._replace(answer="binds") if found.answer is None and self.keys else found
+
+    def _refused(self, model: str | None) -> _ShownAnswer:
+        return self._answers.get(model or "", _ShownAnswer(0, model or "", "free"))
+
+    def _note(self, model: str | None, answer: Answer) -> None:
+        """Store the answer that a refusal shows, against what was known. Raises `OffloadError`."""
+        row = _ShownAnswer(self._refused(model).number + 1, model or "", answer)
+        self._write(encode_row(row._asdict()), f"the provider of {model or 'a model'}: thinking {answer}")
+        self._answers[row.model] = row
+
+    def left_out(self, message: Any) -> Any:
+        """Return `message` without its blocks that were removed; itself if it has none."""
+        return bare_of(message, self.keys)
+
+    def originals_of(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Return messages that were sent without their placeholders; themselves if the store fails."""
+        found = result_or_error(self._undone, messages)
+        return messages if isinstance(found, OffloadError) else [some[-1] for some in found]
+
+    def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str, model: str | None) -> int:
+        """Store and remove all signed thinking of some messages; return how many blocks.
+
+        `cause` says why, for a person. Raises `OffloadError` if it cannot be stored; then nothing is removed.
+        """
+        known = self.binding("auto", model)
+        thinking = {index: signed_thinking(messages[index]) for index in indices}
+        if known.answer in ("free", "required") and any(thinking.values()):
+            # Only a refusal can be the reason.
+            self._note(model, "binds")
+        new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
+        some = self._all_stripped(messages, new)
+        self._store(some)
+        # What was removed before is sent where it is required.
+        blocks = sum(map(len, thinking.values() if known.is_required else (one.keys for one in some)))
+        if blocks:
+            self._observer.thinking_removed(blocks, cause)
+        return blocks
+
+    def renew(self, messages: Sequence[Any], indices: Iterable[int]) -> None:
+        """Store the removed thinking of some messages again that were edited since, for `restore`.
+
+        Raises `OffloadError` if it cannot be stored.
+        """
+        edited = [index for index in indices if not self._is_stored(messages[index])]
+        self._store(self._all_stripped(messages, edited))
+
+    def returned(self, messages: Sequence[Any], model: str | None) -> list[Any] | None:
+        """Return messages with the thinking that was removed, which requests to a model have from now on.
+
+        None if nothing was removed from them. Raises `OffloadError` if that cannot be stored.
+        """
+        out = self.restored(messages)
+        is_left_out = any(self.left_out(message) is not message for message in out)
+        if self._refused(model).answer == "required" or not is_left_out:
+            return None
+        self._note(model, "required")
+        return out
+
+    def _is_stored(self, message: Any) -> bool:
+        """Return whether the thinking of a message is stored with it; one without JSON has none."""
+        digest, keys = _digest(message), [one.key for one in signed_thinking(message)]
+        return not digest or any(one.keys == keys for one in self._stripped.get(digest, ()))
+
+    def _store(self, some: Sequence[_Stripped]) -> None:
+        """Store thinking and leave it out from now on. Raises `OffloadError`; then nothing changes."""
+        if not some:
+            return
+        content = "\n".join(self._line(one) for one in some)
+        self._write(content, f"thinking of {len(some)} messages")
+        self._add(some)
+
+    def _write(self, content: str, title: str) -> None:
+        """Store rows. Raises `OffloadError`."""
+        item = Item(None, THINKING_TYPE, content, THINKING_TOOL, title=title)
+        decision = replace(unweighed(item, 0), action="offload", reason=Reason(ReasonKind.CHANGED_BEFORE))
+        [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True)])
+        if not isinstance(outcome, OffloadedItem):
+            raise OffloadError(str(outcome.reason)) if isinstance(outcome, Skipped) else outcome
+        self._read.add(outcome.info.ref)
+        self.contents[name_of(outcome.info.key)] = content
+
+    def restored(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages`, whose other content is restored, with the thinking that was removed."""
+        if not self._stripped:
+            return list(messages)
+        # A list may hold some of it already, such as one that was restored before.
+        thinking = [signed_thinking(message) for message in messages]
+        there = {one.key for some in thinking for one in some}
+        digests = ["", *map(_digest, messages)]
+        numbers = _numbers(digests)
+        places: dict[str, list[int]] = {}
+        for index, digest in enumerate(digests[1:]):
+            # All of a message is removed at once: one with thinking is another, equal but for that.
+            if digest in self._stripped and not thinking[index]:
+                places.setdefault(digest, []).append(index)
+        out = list(messages)
+        for digest, some in places.items():
+            absent = [one for one in self._stripped[digest] if there.isdisjoint(one.keys)]
+            for index, one in _matched(some, absent, digests, numbers):
+                out[index] = with_thinking(out[index], one.removed)
+        return out
+
+    def _all_stripped(self, messages: Sequence[Any], indices: Sequence[int]) -> list[_Stripped]:
+        """Return the messages at some indices without their thinking, with a digest of what `restore` gives.
+
+        What is sent may hold placeholders, or follow a notice.
+        """
+        befores = [messages[index - 1] for index in indices if index]
+        whole = self._undone([messages[index] for index in indices])
+        latest = iter(self._undone(befores))
+        numbers = _numbers(["", *map(_digest, messages)]) if indices else []
+        return [
+            _stripped(whole[n][-1], next(latest)[-1] if index else None, numbers[index])
+            for n, index in enumerate(indices)
+        ]
+
+    def _line(self, one: _Stripped) -> str:
+        signatures = [signature_of(part.block) for part in one.removed]
+        kept = {one.digest, one.before, *one.keys, *(text for text in signatures if isinstance(text, str))}
+        blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
+        row = {
+            "digest": one.digest,
+            "before": one.before,
+            "keys": one.keys,
+            "number": one.number,
+            "blocks": blocks,
+        }
+
+        def edit(text: str) -> str:
+            # A signature has no words to redact, and is useless with a change.
+            return text if text in kept else self._redacted(text)
+
+        return encode_row(row, edit)
+
+    def _add(self, some: Iterable[_Stripped]) -> None:
+        for one in some:
+            known = self._stripped.setdefault(one.digest, [])
+            if not any(other.keys == one.keys for other in known):
+                known.append(one)
+                self.keys.update(one.keys)
+
+
+def _stripped(message: Any, before: Any, number: int) -> _Stripped:
+    thinking = signed_thinking(message)
+    _, removed = without_thinking(message, thinking)
+    digest = "" if before is None else content_digest(before)
+    return _Stripped(content_digest(message), digest, removed, [one.key for one in thinking], number)
+
+
+def _digest(message: Any) -> str:
+    """Return the digest of a message; empty if it has none, so that no thinking was removed from it."""
+    try:
+        return content_digest(message)
+    except OffloadError:
+        return ""
+
+
+def _numbers(digests: Sequence[str]) -> list[int]:
+    """Return of each message how many earlier ones are equal and follow an equal one, by their digests.
+
+    `digests` has that of the message before each, and at the end that of the last.
+    """
+    seen = Counter[tuple[str, str]]()
+    numbers = []
+    for pair in pairwise(digests):
+        numbers.append(seen[pair])
+        seen[pair] += 1
+    return numbers
+
+
+def _matched(
+    places: Sequence[int], stripped: Sequence[_Stripped], digests: Sequence[str], numbers: Sequence[int]
+) -> Iterator[tuple[int, _Stripped]]:
+    """Yield which of the equal messages at `places` lost which thinking.
+
+    Equal ones differ in the message before them, or in their number; if that was edited since, only a single
+    one is certain. `digests` has that of the message before each, `numbers` is as of `_numbers`.
+    """
+    left, waiting = list(places), list(stripped)
+    for one in stripped:
+        alike = [at for at in left if digests[at] == one.before]
+        place = next((at for at in alike if numbers[at] == one.number), next(iter(alike), None))
+        if place is not None:
+            left.remove(place)
+            waiting.remove(one)
+            yield place, one
+    if len(left) == len(waiting) == 1:
+        yield left[0], waiting[0]
+
+
+def _parsed(row: Any) -> _Stripped | _ShownAnswer:
+    if "answer" in row:
+        return _ShownAnswer(row["number"], row["model"], row["answer"])
+    removed = [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]]
+    return _Stripped(row["digest"], row["before"], removed, [*map(str, row["keys"])], row.get("number", 0))

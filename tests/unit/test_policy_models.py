@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from offload import ItemFacts, OffloadPolicy
 from offload.agent.compaction import threshold_for
+from offload.engine.policy import models
 from offload.engine.policy.models import THINKING, known_model, names_of_models
 from offload.replay import Prices
 
@@ -52,7 +54,7 @@ def test_the_page_on_models_has_each_answer_with_its_page_and_month() -> None:
         ("gpt-6.2-sol", "gpt-6.2-sol", "free", 922_000, (2, 0.1, 2.5)),
         ("models/gemini-2.5-pro", "gemini-2.5-pro", "free", 1_048_576, (1.25, 0.125, 1.25)),
         ("deepseek/deepseek-v4-flash", "deepseek-v4-flash", "required", 1_000_000, (0.15, 0.003, 0.15)),
-        ("moonshotai/kimi-k3", "kimi-k3", "required", 1_048_576, (3, 0.3, 3)),
+        ("moonshotai/kimi-k3 openrouter/moonshotai/kimi-k3", "kimi-k3", "required", 1_048_576, (3, 0.3, 3)),
         ("MiniMax-M3", "minimax-m3", "required", 1_000_000, (0.3, 0.06, 0.3)),
         ("z-ai/glm-5.3", "glm-5.3", "required", 1_000_000, (1.4, 0.26, 1.4)),
         ("xai/grok-4.7", "grok-4.7", None, 500_000, (2, 0.5, 2)),
@@ -60,6 +62,8 @@ def test_the_page_on_models_has_each_answer_with_its_page_and_month() -> None:
         ("ft:gpt-4o:house/gpt-4o house/gpt-4o gpt-4o-v2", "gpt-4o", "free", 128_000, None),
         ("gpt-5-latest", "gpt-5", "free", 272_000, None),
         ("claude-opus-4-5-v2", "claude-opus-4-5", "free", 200_000, None),
+        ("deepseek/gpt-5", "gpt-5", "free", 272_000, None),
+        ("global.moonshotai.kimi-k3 azure_ai/kimi-k3", "kimi-k3", "required", 1_048_576, None),
         ("groq/moonshotai/kimi-k2.5 fireworks_ai/kimi-k2.5", "kimi-k2.5", "required", 262_144, None),
         ("gpt-4o-2024-05-13", "gpt-4o-2024-05-13", "free", 128_000, None),
         # Of these only the family is known.
@@ -90,6 +94,8 @@ def test_each_row_has_the_name_that_it_is_found_by_and_a_page() -> None:
         assert known is not None
         assert (known.name, known.source[:8]) == (name, "https://")
         assert (known.price() is not None) or not known.prices
+    path = Path(models.__file__).with_name("models.json")
+    assert not json.loads(path.read_text())["models"].keys() & models._OWN.keys()
 
 
 @pytest.mark.parametrize(("day", "dollars"), [("2026-11-30", (2, 0.1)), ("2026-12-01", (4, 0.2))])

@@ -207,13 +207,23 @@ _AROUND = lazy_pattern(
     r"(?P<before>(?:[^,\s]*[/.:])?)(?P<name>[a-z][\w-]*?)"
     r"(?P<behind>(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|default|v\d+(?::\d+)?)|:\d+|\[1m\])*)"
 )
-# With other words than these, the price may be another: a fine-tuned model, a host of open weights.
-_SOLD_BEFORE = lazy_pattern(
-    r"(?:(?:openrouter|bedrock|converse|vertex_ai|azure|azure_ai|models)/|"
-    r"arn:aws[\w-]*:bedrock:[\w-]*:\d*:[\w-]+/|projects/[\w-]+/locations/[\w-]+/|publishers/\w+/)*"
-    r"(?:(?:us|us-gov|eu|apac|jp|au|global)\.)?"
-    r"(?:(?:anthropic|openai|google|gemini|deepseek|moonshotai|moonshot|minimax|z-ai|zai|x-ai|xai|mistral|mistralai)[./]|"
-    r"models/)?"
+# With other words than these, the price may be another: of a fine-tuned model, or of a host of open weights,
+# which a cloud is too.
+_OWNERS = {
+    "claude": "anthropic",
+    **dict.fromkeys(("gpt", "chatgpt", "o1", "o3", "o4"), "openai"),
+    "gemini": "google|gemini",
+    "grok": "x-ai|xai",
+    "deepseek": "deepseek",
+    "kimi": "moonshotai|moonshot",
+    "minimax": "minimax",
+    "glm": "z-ai|zai",
+    **dict.fromkeys(("mistral", "devstral", "magistral"), "mistralai|mistral"),
+}
+_OPEN = ("deepseek", "kimi", "minimax", "glm", "mistral", "devstral", "magistral")
+_CLOUD = (
+    r"(?:(?:bedrock|converse|vertex_ai|azure|azure_ai|models)/|arn:aws[\w-]*:bedrock:[\w-]*:\d*:[\w-]+/|"
+    r"projects/[\w-]+/locations/[\w-]+/|publishers/\w+/)*(?:(?:us|us-gov|eu|apac|jp|au|global)\.)?"
 )
 _SOLD_BEHIND = lazy_pattern(r"(?:[-@]\d{8}|-\d{4}-\d\d-\d\d|@default)?(?:-v\d+:\d+|-v1)?(?:\[1m\])?")
 
@@ -232,9 +242,8 @@ def known_model(name: str | None) -> KnownModel | None:
         return None
     cache = _first(CACHES, bare)
     row = rows.models.get(found, {})
-    is_sold = _SOLD_BEFORE.fullmatch(match["before"]) and (
-        _dashed(found) == whole or _SOLD_BEHIND.fullmatch(match["behind"])
-    )
+    is_dated = _dashed(found) == whole or _SOLD_BEHIND.fullmatch(match["behind"])
+    is_sold = is_dated and _is_sold(bare, match["before"])
     is_own = found in _OWN
     return KnownModel(
         name=found,
@@ -297,6 +306,14 @@ def _dashed(name: str) -> str:
 
 def _first(known: Sequence[T], bare: str) -> T | None:
     return next((one for one in known if re.fullmatch(one.names, bare)), None)
+
+
+def _is_sold(bare: str, before: str) -> bool:
+    """Return whether a model has the price of its owner with some words before its name."""
+    family = bare.partition("-")[0]
+    cloud = "" if family in _OPEN else _CLOUD
+    owner = _OWNERS.get(family, "")
+    return re.fullmatch(rf"(?:openrouter/)?{cloud}(?:(?:{owner})[./])?(?:models/)?", before) is not None
 
 
 def _window(whole: str, bare: str, listed: int | None) -> int | None:

@@ -33,6 +33,9 @@ class AnthropicAdapter(MessageAdapter):
 
     def role(self, message: Any, where: str) -> str:
         """Return the role of a message. Raises `MessageError` without one: no format claims it."""
+        # Most messages are such dicts.
+        if isinstance(message, dict) and isinstance(role := message.get("role"), str):
+            return role
         if get(message, "role") is None and isinstance(kind := get(message, "type"), str):
             raise MessageError(f"{where}: no known format has a message of the type {kind!r:.60}")
         return role_of(message, where)

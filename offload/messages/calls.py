@@ -55,8 +55,8 @@ _TOOLS: dict[str, tuple[str, SubjectKind]] = {
     "writestdin": ("chars", "command"),
 }
 _SHELL = lazy_pattern(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
-# Between the name of a server and that of its tool, as in mcp__server__name.
-_OF_SERVER = ("__", ".", ":", "/")
+# The name in mcp__server__name, and its letters and digits. Without the anchor, a search takes time squared.
+_SERVER = lazy_pattern(r"\A.*(?:__|[.:/])(?=.)", re.DOTALL)
 _SIGNS = lazy_pattern(r"[^a-z0-9]")
 # The option of a shell before a script.
 _SCRIPT_OPTION = lazy_pattern(r"-[a-z]*c")
@@ -206,7 +206,7 @@ def _parsed(text: str) -> Any:
 
 
 def _of_tool(tool: str, fields: Mapping[str, Any]) -> Subject | None:
-    tool = _without_server(tool)
+    tool = _SERVER.sub("", tool)
     name = _SIGNS.sub("", tool.lower())
     if name in _TOOLS:
         field, kind = _TOOLS[name]
@@ -240,14 +240,7 @@ def patched_files(fields: Mapping[str, Any]) -> list[str]:
 
 def plain_name(tool: str) -> str:
     """Return a tool's name without its server, as lower-case letters and digits."""
-    return _SIGNS.sub("", _without_server(tool).lower())
-
-
-def _without_server(tool: str) -> str:
-    for mark in _OF_SERVER:
-        server, found, _ = tool[:-1].rpartition(mark)
-        tool = tool[len(server) + len(found) :]
-    return tool
+    return _SIGNS.sub("", _SERVER.sub("", tool).lower())
 
 
 def _of_short(fields: Mapping[str, Any]) -> Subject | None:

@@ -1,21 +1,25 @@
-"""Claude Agent SDK: offloading as hooks of a program's options, and a server with the retrieval tools."""
+"""Claude Agent SDK: offloading as hooks of a program's options, retrieval tools, sessions on any store."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from offload.base.threads.calls import in_thread
 from offload.engine.policy import OffloadPolicy, Rule
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._claude_hook import TIMEOUT, Hook
 from offload.integrations._claude_results import READER
+from offload.integrations._objects import StorageOptions
 from offload.integrations._sessions import at_append
+from offload.integrations._transcripts import Names, Transcripts
 from offload.offloader import Offloader
 
 with needs_extra("claude-agent-sdk"):
-    from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+    from claude_agent_sdk import ClaudeAgentOptions, HookMatcher, SessionStore, fold_session_summary, types
 
     from offload.integrations.mcp import context_server
 
@@ -24,7 +28,7 @@ _PREFIX = f"mcp__{_SERVER}__"
 _TOOLS = ("Bash", "Agent", "Task", "WebFetch", "WebSearch")
 _ALLOWED = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
 
-__all__ = ["offloaded"]
+__all__ = ["OffloadSessionStore", "offloaded"]
 
 
 def offloaded(
@@ -100,3 +104,70 @@ def _with_tools(agents: dict[str, Any], offloader: Offloader) -> dict[str, Any]:
         name: agent if agent.tools is None else replace(agent, tools=[*agent.tools, *names])
         for name, agent in agents.items()
     }
+
+
+class OffloadSessionStore(SessionStore):
+    """The SDK's `SessionStore` on any store: `ClaudeAgentOptions(session_store=OffloadSessionStore(url))`.
+
+    Each append is one compressed object that is never rewritten, so that no writer loses what another one
+    stored. `load` returns the entries in the order of their appends; of those with one `uuid`, the first.
+
+    `store`, `storage_options` and errors are those of `offload.Offloader`.
+    """
+
+    def __init__(self, store: Any = None, *, storage_options: StorageOptions = None) -> None:
+        self._transcripts = Transcripts(store, storage_options)
+        self._appends: WeakValueDictionary[Any, asyncio.Task[None]] = WeakValueDictionary()
+
+    async def append(self, key: types.SessionKey, entries: list[types.SessionStoreEntry]) -> None:
+        """Store a batch of entries. Raises `StoreError`."""
+        if not entries:
+            return
+        # A cancelled append may still be writing: the next one waits for it.
+        turn = asyncio.get_running_loop(), _names(key)
+        task = asyncio.create_task(self._append(self._appends.get(turn), key, entries))
+        self._appends[turn] = task
+        await asyncio.shield(task)
+
+    async def load(self, key: types.SessionKey) -> list[types.SessionStoreEntry] | None:
+        """Return the entries of a transcript; None without any.
+
+        Raises `CorruptError` with the key of a batch that is damaged or missing, and `StoreError`.
+        """
+        return await in_thread(self._transcripts.load, _names(key))
+
+    async def list_sessions(self, project_key: str) -> list[types.SessionStoreListEntry]:
+        """Return the sessions of a project, by one listing. Raises `StoreError`."""
+        found = await in_thread(self._transcripts.sessions, project_key)
+        return [{"session_id": session, "mtime": modified} for session, modified, _ in found]
+
+    async def list_session_summaries(self, project_key: str) -> list[types.SessionSummaryEntry]:
+        """Return the summaries of the sessions of a project, without those that the SDK must derive itself.
+
+        These are damaged ones, and those to which two processes wrote last at once. Raises `StoreError`.
+        """
+        found = await in_thread(lambda: [*self._transcripts.summaries(project_key)])
+        return [{**summary, "mtime": each.modified} for each, summary in found]
+
+    async def delete(self, key: types.SessionKey) -> None:
+        """Delete a transcript; without a subpath the whole session. Raises `StoreError`."""
+        await in_thread(self._transcripts.delete, _names(key))
+
+    async def list_subkeys(self, key: types.SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of a session. Raises `StoreError`."""
+        return await in_thread(self._transcripts.transcripts, _names(key))
+
+    async def _append(
+        self, before: Any, key: types.SessionKey, entries: list[types.SessionStoreEntry]
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+
+        def fold(summary: Any, added: Any) -> Any:
+            return fold_session_summary(summary, key, added)
+
+        await in_thread(self._transcripts.append, _names(key), entries, fold)
+
+
+def _names(key: Any) -> Names:
+    return Names(key["project_key"], key["session_id"], key.get("subpath") or "")

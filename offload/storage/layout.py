@@ -4,8 +4,8 @@ A name from a model, a tool or a caller is data, never a path. `encode_part` is 
 never share a part, also on file systems that fold case, and a short lower-case slug is its own part.
 
 Each kind of object has one `Family` of keys, whose form gives both the builder and the parser. In a form
-`<session>`, `<receiver>`, `<origin>`, `<tool>`, `<space>` and `<name>` are encoded names, and brackets
-enclose optional parts. `FORMAT.md` lists the same forms.
+`<session>`, `<receiver>`, `<origin>`, `<tool>`, `<space>`, `<name>`, `<project>` and `<transcript>` are
+encoded names, and brackets enclose optional parts. `FORMAT.md` lists the same forms.
 """
 
 from __future__ import annotations
@@ -227,12 +227,13 @@ PACK = Family("i/<session>/pack~<letters>")
 SENT = Family("i/<session>/sent~<root>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")
+TRANSCRIPT = Family("s/<project>/<session>/<transcript>/<number>~<letters>.zst")
 CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK, FOREIGN,
-    DELETED, SENT,
+    DELETED, SENT, TRANSCRIPT,
 )  # fmt: skip
 
 

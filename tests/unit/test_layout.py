@@ -18,6 +18,7 @@ from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
 from offload.gateway._sent import SentStore, ThreadId
 from offload.gateway._status import Status
 from offload.integrations._objects import ObjectStore
+from offload.integrations._transcripts import Names, Transcripts
 from offload.maintenance.doctor import diagnose
 from offload.maintenance.retention import collect, delete, pin, touch
 from offload.maintenance.transfer import copy_session, share
@@ -46,6 +47,7 @@ CASES = [
     ("i/s/sent~" + "0123456789abcdef" * 2, 22),
     ("f/s/=2fnotes.md", 16),
     ("k/s/name", 17),
+    ("s/p/s/subagents=2fagent-1/000000012~abcdefghij.zst", 23),
     ("t/now-0123456789abcdef", 18),
     ("doctor-0123456789abcdef-key", 19),
     ("r/b/from~a~000000012", 3),
@@ -128,6 +130,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     delete_records(store)
     ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
+    Transcripts(store).append(Names("-p", "A session / é"), [], lambda _, entries: {"entries": len(entries)})
     list(diagnose(store))
     read_a_context_file(store)
     answer_a_call(store)

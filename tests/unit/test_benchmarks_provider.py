@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 from _provider import AnthropicCache, AutomaticCache, BadRequestError, BreakpointCache, Provider, serving
+from kit.conversation import from_user
 
 MARK = {"type": "ephemeral"}
 LONG = "x" * 3600 * 2  # 2,000 tokens
@@ -143,11 +144,7 @@ def test_newer_models_of_openai_cache_the_ends_of_messages():
     ("path", "request_body", "fields"),
     [
         ("/v1/messages", of_blocks(marked(text(1, 7200))), ("usage", "cache_creation_input_tokens")),
-        (
-            "/v1/chat/completions",
-            {"messages": [{"role": "user", "content": "x"}]},
-            ("usage", "prompt_tokens"),
-        ),
+        ("/v1/chat/completions", {"messages": [from_user("x")]}, ("usage", "prompt_tokens")),
         ("/v1/responses", {"input": "x"}, ("usage", "input_tokens")),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conversation import model_of, user_of
+from kit.conversation import from_user, model_of, tool_result, user_of
 from kit.values import in_base64
 
 from offload import Offloader, OffloadPolicy, OffloadResult
@@ -162,7 +162,6 @@ SERVER = {
 }
 
 
-I_LOOK = {"type": "text", "text": "I look."}
 ITEMS: list[dict[str, Any]] = [
     {"type": "code_interpreter_call", "id": "i", "code": "1", "outputs": [{"type": "logs", "logs": LONG}]},
     {"type": "file_search_call", "id": "i", "queries": [], "results": [{"file_id": "f", "text": LONG}]},
@@ -298,9 +297,7 @@ def test_a_file_of_other_bytes_than_text_is_kept() -> None:
 
 
 def test_a_document_is_restored_by_another_process(tmp_path: Path) -> None:
-    message = user_of(
-        {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), INPUT_FILE]}
-    )
+    message = user_of(tool_result("t", [search_result(LONG), INPUT_FILE]))
     sent = Offloader(tmp_path, session="s").offload([message]).messages
 
     assert len(json.dumps(sent)) < 10_000
@@ -350,10 +347,7 @@ def test_equal_images_with_other_orders_of_fields_are_two_records(tmp_path: Path
 def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> None:
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "find", "input": {}}]}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), search_result("b")]}
-    body = {
-        "tools": [{"name": "context_read"}],
-        "messages": [{"role": "user", "content": "a"}, call, user_of(result)],
-    }
+    body = {"tools": [{"name": "context_read"}], "messages": [from_user("a"), call, user_of(result)]}
     text = json.dumps(body, indent=1)
     request = read_request(text.encode(), APIS[0])
     assert request is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kit.conversation import from_model, from_user, tool_result, tool_use
+from kit.conversation import chat_result, from_model, from_user, tool_result, tool_use
 from kit.inner import scan
 
 from offload.errors import MessageError
@@ -91,7 +91,7 @@ def test_a_result_whose_texts_cannot_be_restored_exactly_is_kept() -> None:
     ("message", "items", "texts"),
     [
         *(
-            ({"role": "assistant", "content": [block]}, [], [])
+            (from_model([block]), [], [])
             for block in (
                 IMAGE,
                 {"type": "document", "source": {}},
@@ -100,11 +100,7 @@ def test_a_result_whose_texts_cannot_be_restored_exactly_is_kept() -> None:
                 {"type": "of_tomorrow", "text": "looks like text", "content": "looks like content"},
             )
         ),
-        (
-            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
-            [],
-            ["hm"],
-        ),
+        (from_model([{"type": "thinking", "thinking": "hm", "signature": "s"}]), [], ["hm"]),
         (
             {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []},
             ["say"],
@@ -190,23 +186,19 @@ def test_a_message_belongs_to_the_first_format_that_claims_it(message: dict[str,
         ({"role": 7, "content": "x"}, "messages[3]", "7"),
         ({"role": ["model"], "parts": [{"text": "x"}]}, "messages[3]", "model"),
         ({"role": "user"}, "messages[3].content", "a string or a list of blocks, got NoneType"),
-        ({"role": "user", "content": 7}, "messages[3].content", "got int"),
-        ({"role": "user", "content": {"type": "text"}}, "messages[3].content", "got dict"),
-        ({"role": "user", "content": ["hi"]}, "messages[3].content[0]", '"type", got str'),
-        ({"role": "user", "content": [text("a"), {}]}, "messages[3].content[1]", '"type"'),
-        ({"role": "user", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text", got dict'),
-        ({"role": "user", "content": [text(7)]}, "messages[3].content[0]", "got dict with 7"),  # type: ignore[arg-type] # malformed
-        (
-            {"role": "user", "content": [{"type": "tool_result"}]},
-            "messages[3].content[0]",
-            '"tool_use_id", got dict',
-        ),
+        (from_user(7), "messages[3].content", "got int"),
+        (from_user({"type": "text"}), "messages[3].content", "got dict"),
+        (from_user(["hi"]), "messages[3].content[0]", '"type", got str'),
+        (from_user([text("a"), {}]), "messages[3].content[1]", '"type"'),
+        (from_user([{"type": "text"}]), "messages[3].content[0]", '"text", got dict'),
+        (from_user([text(7)]), "messages[3].content[0]", "got dict with 7"),  # type: ignore[arg-type] # malformed
+        (from_user([{"type": "tool_result"}]), "messages[3].content[0]", '"tool_use_id", got dict'),
         (result(7), "messages[3].content[0].content", "got int"),
         (result(["a"]), "messages[3].content[0].content[0]", '"type"'),
         (result([{"type": "text"}]), "messages[3].content[0].content[0]", '"text"'),
         ({"role": "tool", "content": "x"}, "messages[3]", '"tool_call_id", got dict'),
-        ({"role": "tool", "tool_call_id": "c", "content": 7}, "messages[3].content", "got int"),
-        ({"role": "tool", "tool_call_id": "c", "content": [7]}, "messages[3].content[0]", '"type", got int'),
+        (chat_result("c", 7), "messages[3].content", "got int"),
+        (chat_result("c", [7]), "messages[3].content[0]", '"type", got int'),
         ({"role": "system", "content": 7}, "messages[3].content", "got int"),
         ({"role": "system", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text"'),
         ({"role": "assistant", "content": None, "tool_calls": 7}, "messages[3].tool_calls", "got int"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import from_model, from_user, tool_use
 from kit.inner import scan
 
 from offload.errors import MessageError
@@ -46,15 +47,9 @@ WRITE = {"path": "a.py", "text": LONG}
 
 def test_arguments_in_an_object_are_one_item_and_replaced_by_an_object() -> None:
     for message, value in (
+        (from_model([tool_use("c", "w", WRITE)]), lambda m: m["content"][0]["input"]),
         (
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "w", "input": WRITE}]},
-            lambda m: m["content"][0]["input"],
-        ),
-        (
-            {
-                "role": "assistant",
-                "content": [{"toolUse": {"toolUseId": "c", "name": "w", "input": WRITE}}],
-            },
+            from_model([{"toolUse": {"toolUseId": "c", "name": "w", "input": WRITE}}]),
             lambda m: m["content"][0]["toolUse"]["input"],
         ),
         (
@@ -319,10 +314,7 @@ PICTURE = {"image": {"format": "png", "source": {"bytes": b"x"}}}
 
 
 def converse(content: list[Any], **more: Any) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": [{"toolResult": {"toolUseId": "c", "content": content, **more}}, {"cachePoint": {}}],
-    }
+    return from_user([{"toolResult": {"toolUseId": "c", "content": content, **more}}, {"cachePoint": {}}])
 
 
 def test_texts_and_json_are_one_item_and_images_and_documents_are_kept() -> None:
@@ -460,13 +452,10 @@ def test_a_message_of_no_known_format_is_refused(message: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("message", "said"),
     [
+        (from_user([{"toolResult": {"content": []}}]), ".toolResult: a toolResult must have a"),
+        (from_user([{"text": 7}]), ".content[0]: a text block"),
         (
-            {"role": "user", "content": [{"toolResult": {"content": []}}]},
-            ".toolResult: a toolResult must have a",
-        ),
-        ({"role": "user", "content": [{"text": 7}]}, ".content[0]: a text block"),
-        (
-            {"role": "user", "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": 7}]}}]},
+            from_user([{"toolResult": {"toolUseId": "c", "content": [{"text": 7}]}}]),
             ".toolResult.content[0]: a text block",
         ),
         ({"role": "user", "parts": [{"text": 7}]}, ".parts[0]: a text block"),

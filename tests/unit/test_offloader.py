@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 from encoded import facts
+from kit.conversation import from_model, from_user, tool_result, tool_use
 
 from offload import (
     ConfigError,
@@ -39,10 +40,7 @@ EVERYTHING = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, min_saving
 
 
 def call(name="Bash", call_id="call_0"):
-    return {
-        "role": "assistant",
-        "content": [{"type": "tool_use", "id": call_id, "name": name, "input": {"command": "x"}}],
-    }
+    return from_model([tool_use(call_id, name, {"command": "x"})])
 
 
 def result(content=LOG, call_id="call_0", **fields):
@@ -652,10 +650,7 @@ class Frozen:
     [
         Frozen(LOG),
         {"role": "function", "name": "f", "tool_call_id": 5, "content": LOG},
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "c", "content": LOG, "x": Frozen("")}],
-        },
+        from_user([tool_result("c", LOG, x=Frozen(""))]),
     ],
     ids=["frozen", "id", "inside"],
 )

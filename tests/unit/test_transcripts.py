@@ -55,14 +55,11 @@ OPENAI = [{"role": "system", "content": "s"}, {"role": "tool", "content": "r", "
     ("chat", "expected"),
     [
         (OPENAI, ("talk", "openai-chat", None)),
+        ({"system": "be kind", "messages": [from_user("x")]}, ("talk", "anthropic", "be kind")),
+        ({"messages": [from_user([RESULT])]}, ("talk", "anthropic", None)),
+        ({"messages": [from_user([text("t")])]}, ("talk", "openai-chat", None)),
         (
-            {"system": "be kind", "messages": [{"role": "user", "content": "x"}]},
-            ("talk", "anthropic", "be kind"),
-        ),
-        ({"messages": [{"role": "user", "content": [RESULT]}]}, ("talk", "anthropic", None)),
-        ({"messages": [{"role": "user", "content": [text("t")]}]}, ("talk", "openai-chat", None)),
-        (
-            {"id": "a/b", "format": "openai-chat-text", "messages": [{"role": "user", "content": "x"}]},
+            {"id": "a/b", "format": "openai-chat-text", "messages": [from_user("x")]},
             ("a/b", "openai-chat-text", None),
         ),
     ],

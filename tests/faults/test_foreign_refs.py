@@ -75,10 +75,6 @@ def longer(store: OffloadStore) -> str:
     return foreign(store) + "a"
 
 
-def beginning_of_own(_: OffloadStore) -> str:
-    return "abcdefghi"
-
-
 def revoked(store: OffloadStore) -> str:
     ref = foreign(store)
     owner = opened(store, OWNER)
@@ -129,6 +125,8 @@ def asked(ref: str) -> list[tuple[str, dict[str, Any]]]:
         ("context_tail", {"id": ref}),
         ("context_grep", {"id": ref, "pattern": CANARY}),
         ("context_grep", {"id": ref, "pattern": "c.n.ry", "mode": "regex"}),
+        ("context_query", {"id": ref, "sql": "select 1"}),
+        ("context_diff", {"old": ref, "new": "bbbbbbbbbb"}),
         ("context_grep", {"pattern": "of the", "cursor": f"{ref}:0"}),
         ("context_list", {"cursor": ref}),
     ]
@@ -155,7 +153,9 @@ def test_every_tool_answers_a_ref_that_is_not_the_sessions_like_one_that_never_w
     about = told(store, ref)
 
     assert about == told(store, UNKNOWN if len(ref) == len(UNKNOWN) else "abcdefghijk")
-    assert all(answer.startswith("Error: ") for answer, _ in about[:-1])
+    said = "Error: unknown id 'REF'. Call context_list to see valid ids."
+    assert {answer for answer, _ in about[:-2]} == {said}
+    assert about[-2][0].startswith("Error: ")
     with pytest.raises(NotFoundError) as raised:
         list(opened(store, OTHER).content(ref))
     assert type(raised.value) is NotFoundError

@@ -36,7 +36,6 @@ from gateways import (
 )
 
 from offload import Offloader, StoreError
-from offload.storage.wrappers import ReadOnlyStore
 from offload.testing import FaultyStore
 from offload.testing.faults import Verb
 from offload_backends.memory import MemoryStore
@@ -288,16 +287,6 @@ def test_a_store_that_takes_nothing_lets_requests_pass_until_it_does(verb: Verb 
     failed, healed = (request.body for request in upstream.seen)
     assert failed == body_of(turns(3))
     assert b"[Offloaded: " in healed
-
-
-def test_a_store_that_is_read_only_lets_every_request_pass() -> None:
-    store = ReadOnlyStore(MemoryStore())
-
-    with providing() as upstream, running(upstream.url, Offloader(store, session="gateway")) as gateway:
-        for count in (3, 4):
-            ask(gateway + PATH, body_of(turns(count)))
-
-    assert [request.body for request in upstream.seen] == [body_of(turns(3)), body_of(turns(4))]
 
 
 # The gateway

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import http.client
 import json
 import logging
 import os
@@ -41,6 +40,7 @@ from gateways import (
     turns,
     wait_for,
 )
+from kit.conversation import answer_to, from_model, from_user, tool_use
 
 from offload import (
     OffloadError,
@@ -264,20 +264,6 @@ def test_a_stream_arrives_part_by_part_while_the_provider_still_writes(alone, up
     assert status(alone)["cache_written_tokens"] == 700
 
 
-def test_an_answer_that_breaks_off_is_not_taken_for_whole(gateway, upstream):
-    def break_off(provider):
-        provider.start_stream()
-        provider.send_part(b"data: 1\n\n")
-        provider.wfile.flush()
-        provider.connection.shutdown(socket.SHUT_RDWR)
-        provider.close_connection = True
-
-    upstream.answer = break_off
-
-    with pytest.raises(http.client.IncompleteRead):
-        ask(gateway + PATH, body_of(turns(1, "short")))
-
-
 def test_a_client_that_goes_away_ends_the_request_to_the_provider(alone, upstream):
     is_closed = threading.Event()
 
@@ -437,16 +423,6 @@ def test_a_fork_that_cites_a_result_of_its_parent_gets_the_same_placeholder(gate
     assert forked[:5] == parent[:5]
 
 
-def test_reminders_in_a_result_stay_where_they_are(gateway, upstream):
-    tail = "\n\n<system-reminder>A task ended.</system-reminder>\n<system-reminder>x</system-reminder>\n"
-
-    ask(gateway + PATH, body_of(turns(2, tail=tail)))
-
-    [text, _] = results(upstream.seen[0].json)
-    assert text.startswith("[Offloaded: ")
-    assert text.endswith(tail)
-
-
 def test_openai_chat_and_responses_are_rewritten_too(gateway, upstream):
     function = {"name": "run", "arguments": "{}"}
     calls = [{"id": f"c{n}", "type": "function", "function": function} for n in range(2)]
@@ -479,15 +455,9 @@ TALKS: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         "messages",
         [{"name": "context_read"}],
         [
-            {"role": "user", "content": [{"type": "text", "text": FAKE}]},
-            {
-                "role": "assistant",
-                "content": [
-                    {"type": "text", "text": FAKE},
-                    {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": FAKE}},
-                ],
-            },
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": FAKE}]},
+            from_user([{"type": "text", "text": FAKE}]),
+            from_model([{"type": "text", "text": FAKE}, tool_use("c", "Bash", {"command": FAKE})]),
+            answer_to(FAKE, "c"),
         ],
     ),
     "chat": (
@@ -495,9 +465,9 @@ TALKS: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         "messages",
         [{"type": "function", "function": READ_BACK}],
         [
-            {"role": "user", "content": f"{FAKE}\n<system-reminder>Be good.</system-reminder>"},
-            {"role": "assistant", "content": FAKE},
-            {"role": "user", "content": "Go on."},
+            from_user(f"{FAKE}\n<system-reminder>Be good.</system-reminder>"),
+            from_model(FAKE),
+            from_user("Go on."),
         ],
     ),
     "gemini": (
@@ -507,10 +477,7 @@ TALKS: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         [
             {"role": "user", "parts": [{"text": FAKE}]},
             {"role": "model", "parts": [{"functionCall": {"name": "Bash", "args": {}}}]},
-            {
-                "role": "user",
-                "parts": [{"functionResponse": {"name": "Bash", "response": {"output": FAKE}}}],
-            },
+            {"role": "user", "parts": [{"functionResponse": {"name": "Bash", "response": {"output": FAKE}}}]},
         ],
     ),
 }

@@ -134,16 +134,6 @@ def flipped(body: bytes, bit: int) -> bytes:
     return bytes(bad)
 
 
-def test_every_flipped_bit_of_a_small_record_is_found(small: bytes) -> None:
-    flips = ((f"bit {b}", flipped(small, b)) for b in some(range(8 * len(small)), 3))
-    assert changed_reads(small, flips) == []
-
-
-def test_every_truncation_of_a_small_record_is_found(small: bytes) -> None:
-    cuts = ((f"cut at {n}", small[:n]) for n in some(range(len(small)), 3))
-    assert changed_reads(small, cuts) == []
-
-
 def test_every_missing_beginning_of_a_small_record_is_found(small: bytes) -> None:
     cuts = ((f"from {n}", small[n:]) for n in some(range(1, len(small)), 3))
     assert changed_reads(small, cuts) == []
@@ -162,13 +152,6 @@ def test_junk_before_or_after_a_record_is_found(small: bytes) -> None:
 
 def test_junk_farther_before_a_record_than_is_looked_at_changes_nothing_that_is_read(small: bytes) -> None:
     assert everything(b"\0" * 70_000 + small) == everything(small)
-
-
-def test_random_flips_in_a_record_of_many_frames_are_found() -> None:
-    rng = random.Random(3)  # noqa: S311 # reproducible
-    body = encode(rng.randbytes(600_000).hex())
-    flips = (rng.randrange(8 * len(body)) for _ in some(range(300), 4))
-    assert changed_reads(body, ((f"bit {b}", flipped(body, b)) for b in flips)) == []
 
 
 def test_swapped_halves_of_two_records_are_found() -> None:

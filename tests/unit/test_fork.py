@@ -120,21 +120,6 @@ def test_a_fork_reads_what_had_left_by_then_and_no_later_record() -> None:
     assert branch.verify() == []
 
 
-def test_forks_of_forks_have_the_timeline_and_the_records_of_all_their_parents() -> None:
-    store, _, sent = played(5)
-    second = Offloader(store, session="a").fork("b", at=4).with_options(journal=True)
-    messages = [*conversation(3), *exchange(40), *exchange(41)]
-    later = copy.deepcopy(second.offload(messages).messages)
-    third = second.fork("c", at=5)
-    timeline = third.timeline()
-    assert [timeline.at(n) for n in range(1, 6)] == [*sent[:4], later]
-    assert third.restore(later) == messages
-    assert third.restore(timeline.at(3)) == conversation(2)
-    fourth = third.fork("d", at=2)
-    assert [info.tool_use_id for info in map(_detail, [fourth] * 1)] == ["t0"]
-    assert len(fourth.timeline()) == 2
-
-
 @pytest.mark.parametrize("at", [1, 2, 4])
 @pytest.mark.parametrize("grace", [0, 3600])
 def test_a_fork_that_was_rewound_to_a_request_of_its_parent_is_whole_after_gc(at: int, grace: int) -> None:
@@ -196,12 +181,6 @@ def test_a_record_that_a_fork_reads_is_not_deleted_there_and_the_error_names_its
     assert [info.ref for info in delete(off.store, "a", [ref]).protected["forked"]] == [ref]
 
 
-def _detail(off: Offloader) -> Any:
-    [info] = off.records()
-    [record] = [record for _, record in off._session.open_many([info])]  # the header of a record
-    return record.header  # type: ignore[union-attr]
-
-
 def test_the_parent_goes_on_and_is_deleted_without_harm_to_the_fork() -> None:
     store, _, sent = played(8)
     Offloader(store, session="a").fork("b", at=5)
@@ -249,21 +228,6 @@ def test_a_fork_is_refused_with_the_reason() -> None:
 
 
 # Rewind
-
-
-def test_a_rewind_goes_on_from_an_earlier_request() -> None:
-    store, off, sent = played(6)
-    off.rewind(3)
-    assert [off.timeline().at(n) for n in (1, 2, 3)] == sent[:3]
-    assert len(off.timeline()) == 3
-    messages = [*conversation(2), *exchange(50)]
-    later = copy.deepcopy(off.offload(messages).messages)
-    assert later[: len(sent[2])] == sent[2]
-    for process in (off, Offloader(store, session="a")):
-        timeline = process.timeline()
-        assert [timeline.at(n) for n in (1, 2, 3, 4)] == [*sent[:3], later]
-    with pytest.raises(NotFoundError, match="got 9"):
-        off.rewind(9)
 
 
 def test_a_fork_of_a_copy_under_another_name_keeps_every_placeholder() -> None:

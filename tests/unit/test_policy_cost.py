@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from kit.conversation import tool_turn
-from pairs import each_in_turn
 from strength import examples
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, OffloadResult, Reason, ReasonKind, Rule
@@ -511,66 +510,6 @@ def test_own_rules_and_single_texts_have_thresholds_in_every_policy() -> None:
     economy = Offloader("memory://", policy=policy("economy"))
     assert economy.offload_text(text(2000, 1)) == text(2000, 1)
     assert economy.offload_text(text(9000, 1)) != text(9000, 1)
-
-
-# --- never dearer ---------------------------------------------------------------------------------
-
-READ, WRITE = 0.1, 1.25
-
-
-def tokens_of(message: Any) -> float:
-    return len(str(message["content"])) / 3.6
-
-
-def bill(sent: Sequence[Messages]) -> float:
-    """Return the price of the requests: the prefix that equals the last request is read from the cache."""
-    total = 0.0
-    before: Messages = []
-    for messages in sent:
-        same = 0
-        while same < min(len(before), len(messages)) and before[same] == messages[same]:
-            same += 1
-        total += READ * sum(map(tokens_of, messages[:same])) + WRITE * sum(map(tokens_of, messages[same:]))
-        before = messages
-    return total
-
-
-def with_reads(off: Offloader, wants_read: Callable[[], bool], seed: int) -> tuple[float, float, float]:
-    """Return the prices without and with offloading, and the slack: a rewrite and a read per item out."""
-    messages = session(seed, 18)
-    plain: list[Messages] = []
-    sent: list[Messages] = []
-    reads, answers, out = 0.0, 0.0, None
-    read: set[str] = set()
-    rewritten = 0.0
-    for end in range(1, len(messages) + 1, 2):
-        out = off.offload(messages[:end])
-        plain.append(messages[:end])
-        sent.append(out.messages)
-        reads += answers * READ
-        if out.cache is not None:
-            rewritten += out.cache.cost
-        for info in out.records:
-            if info.ref not in read and wants_read():
-                read.add(info.ref)
-                answer = len(off.tools.read(info.ref)) / 3.6
-                reads += sum(map(tokens_of, out.messages)) * READ + answer * WRITE
-                answers += answer
-    assert out is not None
-    size = sum(map(tokens_of, out.messages))
-    page = 8192 / 3.6
-    # Each item still out: its placeholder, one request and one page that stays in view.
-    each = size * READ + page * (WRITE + READ * len(sent)) + 400 * WRITE
-    return bill(plain), bill(sent) + reads, rewritten + each * len(out.records)
-
-
-@pytest.mark.parametrize(("name", "drawn"), each_in_turn(BY_COST, [(0.0, 1), (0.0, 2), (0.2, 3), (1.0, 4)]))
-def test_no_session_becomes_dearer_than_its_reads(name: str, drawn: tuple[float, int]) -> None:
-    rate, seed = drawn
-    rng = Random(seed)  # noqa: S311 # reproducible
-    off = Offloader("memory://", policy=policy(name), **NO_CLOCK)
-    plain, ours, slack = with_reads(off, lambda: rng.random() < rate, seed)
-    assert ours <= plain + (slack if rate else 0)
 
 
 @pytest.mark.parametrize(("name", "is_kept"), [("balanced", True), ("economy", False)])

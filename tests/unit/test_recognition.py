@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conversation import answer_to
+from kit.conversation import answer_to, chat_result, from_model, from_user, tool_result, tool_turn
 from kit.store import ActingStore, CountedStore, failing
 
 from offload import (
@@ -34,6 +34,10 @@ LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 
 def called(call: str = "c1", name: str = "Bash") -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "tool_use", "id": call, "name": name, "input": {}}]}
+
+
+def made(call: str, text: str) -> list[dict[str, Any]]:
+    return tool_turn(call, text, "Bash", {"command": f"make {call}"})
 
 
 def shown(message: dict[str, Any]) -> str:
@@ -149,18 +153,12 @@ def test_a_collected_record_is_told_as_expired_with_the_list() -> None:
 
 PLACES: dict[str, Any] = {
     "result": lambda text: [called("c9"), answer_to(text, "c9")],
-    "error": lambda text: [
-        called("c9"),
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "c9", "content": text, "is_error": True}],
-        },
-    ],
+    "error": lambda text: [called("c9"), from_user([tool_result("c9", text, is_error=True)])],
     "reader": lambda text: [called("c9", "read_file"), answer_to(text, "c9")],
     "blocks": lambda text: [called("c9"), answer_to([{"type": "text", "text": text}], "c9")],
-    "user": lambda text: [{"role": "user", "content": text}],
-    "assistant": lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
-    "openai": lambda text: [{"role": "tool", "tool_call_id": "c9", "content": text}],
+    "user": lambda text: [from_user(text)],
+    "assistant": lambda text: [from_model([{"type": "text", "text": text}])],
+    "openai": lambda text: [chat_result("c9", text)],
     "responses": lambda text: [{"type": "function_call_output", "call_id": "c9", "output": text}],
     "langchain": lambda text: [{"type": "tool", "tool_call_id": "c9", "content": text}],
 }
@@ -401,23 +399,37 @@ def test_a_record_is_not_taken_up_for_what_is_to_stay(tmp_path: Path, how: str) 
 # One item's failure is one item's
 
 
-def poisoned(text: str) -> int:
-    if "<|endoftext|>" in text:
+BAD = "<|endoftext|>"
+
+
+def refuse(is_bad: bool) -> bool:
+    if is_bad:
         raise ValueError("special token")
-    return estimate_tokens(text)
+    return True
 
 
-def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp_path: Path) -> None:
-    bad = LOG + "<|endoftext|>"
-    messages = [called("a"), answer_to(bad, "a"), called("b"), answer_to(LOG, "b")]
-    off = Offloader(tmp_path, session="s", token_counter=poisoned)
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "counter": {"token_counter": lambda text: refuse(BAD in text) and estimate_tokens(text)},
+    "veto": {"should_offload": lambda facts: refuse(facts.tool_use_id == "a")},
+    "redaction": {"redact": lambda text: refuse(BAD in text) and text},
+    "redaction of a title": {"redact": lambda text: refuse(text == "make a") and text},
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_function_of_the_caller_that_fails_for_one_item_costs_that_item_its_offload_alone(
+    tmp_path: Path, function: dict[str, Any]
+) -> None:
+    bad = LOG + BAD
+    messages = [*made("a", bad), *made("b", LOG)]
+    off = Offloader(tmp_path, session="s", **function)
 
     out = off.offload(messages)
-    later = off.offload([*messages, called("c"), answer_to(LOG * 2, "c")])
+    later = off.offload([*messages, *made("c", LOG * 2)])
 
     assert out.messages[1] is messages[1]
     assert shown(out.messages[3]).startswith("[Offloaded:")
-    named = "messages[1]: tool_result of Bash (a): token_counter: ValueError: special token"
+    named = f"messages[1]: tool_result of Bash (a): {next(iter(function))}: ValueError: special token"
     assert [str(e) for e in out.errors] == [named]
     assert out.tokens_before > out.tokens_after > estimate_tokens(bad) // 2
     assert shown(later.messages[5]).startswith("[Offloaded:")

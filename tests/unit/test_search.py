@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tracemalloc
 
 import pytest
@@ -16,29 +15,6 @@ MIB = 1024 * 1024
 
 def chunks_of(content: bytes, size: int = 256 * 1024) -> list[bytes]:
     return [content[i : i + size] for i in range(0, len(content), size)]
-
-
-@pytest.mark.parametrize("mode", ["literal", "regex"])
-@pytest.mark.parametrize("ignore_case", [False, True])
-def test_a_match_across_any_border_of_a_buffer_is_found_once(
-    mode: PatternMode, ignore_case: bool
-) -> None:  # a case
-    pattern = compile_pattern("needle", mode, ignore_case=ignore_case)
-    for at in [MIB + d for d in range(-7, 2)] + [MIB - 64 * 1024 + d for d in range(-7, 2)]:
-        content = b"-" * at + b"needle" + b"-" * (MIB + 100)
-        assert list(find(chunks_of(content), pattern)) == [(at, at + 6)]
-
-
-def test_matches_are_those_of_the_whole_in_a_text_of_many_buffers() -> None:
-    rng = random.Random(5)  # noqa: S311 # reproducible
-    content = "".join(rng.choice(["word ", "needle", "\n", "é", "need"]) for _ in range(620_000)).encode()
-    expected, at = [], 0
-    while (at := content.find(b"needle", at)) >= 0:
-        expected.append((at, at + 6))
-        at += 6
-    assert len(content) > 2 * MIB
-    for mode in ("literal", "regex"):
-        assert list(find(chunks_of(content), compile_pattern("needle", mode))) == expected
 
 
 RED = b"\x1b[1;31m\x1b[K"

@@ -264,19 +264,6 @@ def test_a_secret_is_in_no_title_and_no_byte_of_the_store(where: str) -> None:
     assert b"[cut" in objects(store)
 
 
-def test_a_hook_that_fails_for_a_title_keeps_its_item_alone() -> None:
-    def redact(text: str) -> str:
-        if text == "bad.py":
-            raise ValueError(text)
-        return text
-
-    out = opened("memory://", redact=redact).offload(reads("bad.py", "good.py"))
-    assert [r.title for r in out.records] == ["good.py"]
-    assert [str(error) for error in out.errors] == [
-        "messages[1]: tool_result of Read (c0): redact: ValueError: bad.py"
-    ]
-
-
 def test_titles_are_encrypted_in_records_and_snapshots() -> None:
     medium = MemoryStore()
     store = EncryptingStore(medium, bytes(range(32)))

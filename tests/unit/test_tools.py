@@ -16,7 +16,7 @@ from strength import examples
 from offload import Offloader
 from offload.base.tokens import estimate_tokens
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
-from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
+from offload.errors import ConfigError, CorruptError, ExpiredError
 from offload.reading.tools import Tools
 from offload.reading.tools._definitions import definitions, system_prompt
 from offload.reading.tools.answers import REPEATED
@@ -235,31 +235,6 @@ def test_a_list_can_be_of_one_tool_or_one_type() -> None:
 
 
 # --- sessions and damage --------------------------------------------------------------------------
-
-
-def test_an_unknown_a_foreign_and_a_malformed_id_get_the_same_answer() -> None:
-    store = MemoryStore()
-    foreign = put(session(store, "other"), "secret text")
-    own = session(store, "s")
-    put(own, "own text")
-    tools = Tools(own)
-    for tool in ("context_read", "context_tail", "context_grep"):
-        more = {"pattern": "secret"} if tool == "context_grep" else {}
-        answers = {
-            tools.call(tool, {"id": ref, **more}).replace(repr(ref[:40]), "ID")
-            for ref in (
-                foreign,
-                "zzzzzzzzzz",
-                "../other/" + foreign,
-                "a" * 5000,
-                f"{foreign}~",
-                "*",
-            )
-        }
-        assert answers == {"Error: unknown id ID. Call context_list to see valid ids."}
-    assert foreign not in tools.grep("text") + tools.list()
-    with pytest.raises(NotFoundError):
-        tools.read(foreign)
 
 
 def test_a_damaged_record_is_an_error_and_never_other_text() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, strategies as st
 
 from offload.reading.tools import Tools
 from offload.reading.tools._diff import changes
-from offload_backends.memory import MemoryStore
 
 OLD = "".join(f"def f{n}():\n    return {n}\n\n" for n in range(50))
 LINES = st.lists(st.integers(0, 5) | st.integers(0, 1000), max_size=40)
@@ -131,13 +130,6 @@ def test_a_comparison_that_makes_no_sense_is_answered_with_what_does(
         f"Error: {said}" if "missing" not in said else "Error: "
     )
     assert said in tools.call("context_diff", call)
-
-
-def test_a_record_of_another_session_is_unknown() -> None:
-    store = MemoryStore()
-    foreign, ref = put(session(store, "other"), "a"), put(session(store), "b")
-    answer = Tools(session(store)).call("context_diff", {"old": foreign, "new": ref})
-    assert answer.startswith(f"Error: unknown id '{foreign}'.")
 
 
 def test_the_tool_is_answered_without_being_offered_and_offered_if_named() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from answers import MAX_ANSWER, damage, put, session, tools_for
 
-from offload import CorruptError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
+from offload import CorruptError, Offloader, OffloadPolicy, Rule, open_store
 from offload.reading.tables import _query
 from offload.reading.tables._database import Database
 from offload.reading.tools import Tools
@@ -227,20 +227,6 @@ def test_a_lone_surrogate_is_compared_as_the_tables_show_it() -> None:
     for sql in ('{"sql": "select id from t where name = \'\\ud800\' limit 1"', '{"sql": "select \\ud800"'):
         answer = tools.call("context_query", f'{sql}, "id": "{ref}"}}')
         assert "\nid\n0\n" in answer or answer.startswith("Error: SQLite: unrecognized token"), answer
-
-
-def test_a_foreign_and_an_unknown_id_get_the_same_answer() -> None:
-    store = MemoryStore()
-    foreign = put(session(store, "other"), USERS)
-    own = put(session(store, "s"), USERS)
-    tools = Tools(session(store, "s"))
-
-    for ref in (foreign, "zzzzzzzzzz"):
-        for arguments in ({"id": ref}, {"ids": [own, ref]}):
-            answer = tools.call("context_query", {**arguments, "sql": "select 1"})
-            assert answer == f"Error: unknown id '{ref}'. Call context_list to see valid ids."
-    with pytest.raises(NotFoundError):
-        tools.query(foreign, "select 1 from t")
 
 
 def test_a_damaged_record_is_an_error_and_never_other_rows() -> None:

@@ -158,28 +158,3 @@ def test_the_command_exports_imports_and_forks(offload, here, tmp_path):
     assert {name.split("/")[1] for name in files(there)} == {"t", "u"}
     [verified] = [offload("verify", "--store", there, "--json").stdout]
     assert json.loads(verified)["faults"] == []
-
-
-@pytest.mark.parametrize("command", ["copy", "export", "fork"])
-def test_the_command_says_that_there_is_no_such_session(offload, here, tmp_path, command):
-    arguments = {
-        "copy": [here, tmp_path / "there"],
-        "export": [tmp_path / "s.tar", "--store", here],
-        "fork": ["t", "--store", here],
-    }[command]
-
-    done = offload(command, "--session", "nobody", *arguments)
-
-    assert done.returncode == 1
-    assert "no session 'nobody'" in done.stderr
-    assert not (tmp_path / "s.tar").exists()
-
-
-def test_the_command_shares_and_revokes(offload, here):
-    ref = Offloader(str(here), session="s").records()[0].ref
-    ask = ("show", ref, "--store", here, "--session", "b")
-
-    assert offload("share", ref, "--session", "s", "--to", "b", "--store", here).returncode == 0
-    assert "ERROR worker" in offload(*ask).stdout
-    assert offload("revoke", ref, "--session", "s", "--to", "b", "--store", here).returncode == 0
-    assert offload(*ask).returncode == 1

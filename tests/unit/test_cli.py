@@ -16,7 +16,7 @@ from typing import Any
 
 import prepared
 import pytest
-from command import Run, is_one_line_from_us, runner
+from command import Run, is_one_line_from_us
 from strength import thinned
 from typer.testing import CliRunner
 
@@ -41,18 +41,9 @@ def chat(output: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """The folder of the default store."""
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def offload(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_DATA_HOME", str(home))
-    return runner(capsys, monkeypatch)
+def offload(home: Path, run: Run) -> Run:
+    home.mkdir()
+    return run
 
 
 @pytest.fixture

@@ -43,8 +43,6 @@ OF_A_STORE = ["ls", "verify", "du", "gc", "doctor --reindex"]
 def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -115,7 +113,8 @@ def test_a_place_with_nothing_is_named_with_what_may_be_meant(run: Run, store: P
 def test_a_store_that_may_not_be_read_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not below tmp_path, whose parents let no other user in.
     monkeypatch.chdir("/")
-    monkeypatch.setenv("HOME", "/nosuch")
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, "/nosuch")
     with TemporaryDirectory() as folder:
         run("ls", "--store", folder)  # loads what another user may not read
         os.seteuid(65534)

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
-from command import Done, Run, runner
+from command import Done, Run
 from forks import conversation, journaled, run
 
 from offload import ConfigError, EncryptionError, Offloader, OffloadError, open_store
@@ -29,13 +29,9 @@ BIG = "a line of a secret\n" * 3000
 
 
 @pytest.fixture
-def offload(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    for name in ("OFFLOAD_KEY", "OFFLOAD_STORE", "OFFLOAD_SESSION"):
-        monkeypatch.delenv(name, raising=False)
+def offload(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
-    return runner(capsys, monkeypatch)
+    return run
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from subprocess import PIPE
 
 import prepared
 import pytest
-from command import Run, runner
+from command import Run
 from strength import thinned
 
 from offload import Offloader
@@ -24,13 +24,9 @@ LARGE = "import sys\nfor n in range(6000): print('line', n, flush=n % 1000 == 0)
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(home: Path) -> Path:
     """A project's folder, and a home of its own for the default store."""
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    for name in [name for name in os.environ if name.startswith(("OFFLOAD_STORE", "OFFLOAD_SESSION"))]:
-        monkeypatch.delenv(name)
-    folder = tmp_path / "project"
+    folder = home.parent / "project"
     folder.mkdir()
     return folder
 
@@ -190,9 +186,9 @@ def test_a_process_that_is_left_behind_does_not_hold_the_end_up(place: Path) -> 
 
 
 @pytest.fixture
-def run(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(place)
-    return runner(capsys, monkeypatch)
+    return run
 
 
 @pytest.mark.parametrize("lines", ["", ":", "0", "9:3", "a:b", "1:2:3", "-1"])

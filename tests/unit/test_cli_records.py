@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Run, runner
+from command import Run
 from forks import journaled, keys, run as run_loop
 from kit.store import steps
 
@@ -19,12 +19,9 @@ from offload_backends.local import LocalStore
 LOG = "".join(f"{n} a line of the log\n" for n in range(2000))
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+@pytest.fixture(autouse=True)
+def _in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture

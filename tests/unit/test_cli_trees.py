@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
-from command import Run, runner
+from command import Run
 from kit.conversation import from_model, from_user, tool_turn
 from kit.store import CountedStore
 
@@ -53,14 +53,6 @@ def make(layout: str, root: Path) -> Made:
         [file] = root.glob("*.md")
         session = "tool-results"
     return Made(root, session, messages[2]["content"][0]["content"], file)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-
-    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture(params=LAYOUTS)

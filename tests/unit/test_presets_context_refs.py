@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from kit.store import CountedStore
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.agent.presets._files import IndexFiles
@@ -127,20 +128,6 @@ def test_outputs_are_in_use_until_a_list_shows_them_and_without_lists_the_latest
     assert in_use.ids() == set()
 
 
-class CountingStore(MemoryStore):
-    """A store that counts the listings of context files and the writes of manifests."""
-
-    listings = writes = 0
-
-    def keys(self, prefix="", *, after=""):
-        self.listings += "/artifacts/" in prefix
-        return super().keys(prefix, after=after)
-
-    def put(self, key, data, *, overwrite=False):
-        self.writes += key.endswith("/manifest.json")
-        super().put(key, data, overwrite=overwrite)
-
-
 def test_a_storing_call_renders_its_own_entries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[str] = []
     entry = ContextTree._entry
@@ -150,17 +137,23 @@ def test_a_storing_call_renders_its_own_entries_alone(monkeypatch: pytest.Monkey
         return entry(tree, info)
 
     monkeypatch.setattr(ContextTree, "_entry", counted)
-    store = CountingStore()
+    store = CountedStore()
+
+    def requests() -> tuple[int, int]:
+        """Count the listings of context files and the writes of manifests."""
+        listings = [each for each in store.requests if each.startswith("keys ") and "/artifacts/" in each]
+        return len(listings), store.requests.count("put chat/manifest.json")
+
     refs = ContextRefs(store, "chat")
     for n in range(20):
         refs.tool_output(f"{n}" * 2000, tool_name="query")
-    before = len(rendered), store.listings, store.writes
+    before = len(rendered), *requests()
 
     refs.tool_output("new" * 2000, tool_name="query")
 
     floor = 1
     assert before == (20, 40 + floor, 20)
-    assert (len(rendered), store.listings, store.writes) == (21, 42 + floor, 21)
+    assert (len(rendered), *requests()) == (21, 42 + floor, 21)
     items = json.loads(store.get("chat/manifest.json"))["items"]
     assert [item["id"] for item in items] == rendered
 

@@ -297,6 +297,16 @@ BEDROCK = {
         {"toolAddition": {"tool": {"type": "tool_reference", "name": "f", "x": "short"}}}
     ),
 }
+INTERACTIONS = {
+    "user_input": item("user_input", content=[text_block()]),
+    "model_output": item("model_output", content=[text_block(), text_block("b")]),
+    "thought": item("thought", summary=[text_block()], signature="Eq"),
+    "function_call": item("function_call", id="c", name="f", arguments={"a": "short", "b": "c"}),
+    "function_result": item("function_result", call_id="c", name="f", result="short"),
+    "blocks": item("function_result", call_id="c", name="f", result=[text_block(), text_block("b")]),
+    "object": item("function_result", call_id="c", name="f", result={"a": "short", "b": "c"}),
+    "google_search_call": item("google_search_call", id="c", arguments={"queries": ["short"]}),
+}
 LANGCHAIN = {
     "text-plain": {"type": "human", "content": [{"type": "text-plain", "text": "short", "title": "a"}]},
     "file": {
@@ -334,6 +344,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "openai-responses": RESPONSES,
     "openai-chat": CHAT,
     "gemini": GEMINI,
+    "gemini-interactions": INTERACTIONS,
     "bedrock": BEDROCK,
     "langchain": LANGCHAIN,
 }

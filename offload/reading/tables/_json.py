@@ -81,7 +81,7 @@ def _array_of(values: Iterable[Any], pointer: str) -> _Array:
     return _Array(pointer, rows, members, is_object=False, width=width, names=named)
 
 
-class _Plan(NamedTuple):
+class _RowPlan(NamedTuple):
     """The rows of JSON objects one after the other: members of `table` in each, or the objects themselves."""
 
     table: _Array
@@ -91,7 +91,7 @@ class _Plan(NamedTuple):
     notes: list[str]
 
     @classmethod
-    def of(cls, chunks: Iterable[str]) -> _Plan:
+    def of(cls, chunks: Iterable[str]) -> _RowPlan:
         """Return the plan for a text. Raises `NoTableError`, `BrokenJsonError`, `RecursionError`."""
         reader = JsonReader(chunks)
         arrays = [*_arrays(reader, "", 0)]
@@ -137,7 +137,7 @@ def _object_form(sample: Sample) -> Form | None:
         # The largest array may be in the part that is not known yet. After other white space nothing is read.
         return Form("JSON", _object_rows, is_certain=False, is_typed=True)
     try:
-        plan = _Plan.of([sample.text])
+        plan = _RowPlan.of([sample.text])
     except (BrokenJsonError, RecursionError):
         return None
     return Form(
@@ -285,10 +285,10 @@ def _row(value: Any, names: tuple[str, ...] = ()) -> dict[Any, Any]:
     return {"value": value}
 
 
-def _object_rows(chunks: Iterable[str], remarks: Remarks, plan: _Plan | None = None) -> Iterator[Row]:
+def _object_rows(chunks: Iterable[str], remarks: Remarks, plan: _RowPlan | None = None) -> Iterator[Row]:
     """Yield the rows of the largest array of rows in an object, or of another container without one."""
     with _refusing():
-        plan = plan or _Plan.of(chunks)
+        plan = plan or _RowPlan.of(chunks)
         remarks.notes += plan.notes
         reader, steps = JsonReader(chunks), plan.table.pointer.split("/")[1:]
         members = chain.from_iterable(

@@ -34,17 +34,17 @@ DEFAULT = "balanced"
 # The name of each point → the fields of its policy.
 POINTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"preset": name} for name in get_args(PolicyName)},
-    "thresholds alone": {"by_cost": "none"},
-    "file reads kept": {"readers": {"enabled": False}},
+    "thresholds alone": {"cost_plan": "none"},
+    "file reads kept": {"file_readers": {"enabled": False}},
     # In append-only sessions, reads of fewer than 1,350 characters for each of these replies are kept.
-    **{f"file reads after {n} replies": {"readers": {"after_turns": n}} for n in (1, 5, 20, 36)},
+    **{f"file reads after {n} replies": {"file_readers": {"after_replies": n}} for n in (1, 5, 20, 36)},
     **{
         f"results from {n:,} tokens": {"types": {"tool_result": {"min_tokens": n}}} for n in (750, 3000, 6000)
     },
     **{
         f"previews of {n:,} characters": {"types": {"tool_result": {"preview_chars": n}}} for n in (500, 2000)
     },
-    **{f"file previews of {3 * n:,} characters": {"readers": {"preview_chars": n}} for n in (300, 3000)},
+    **{f"file previews of {3 * n:,} characters": {"file_readers": {"preview_chars": n}} for n in (300, 3000)},
 }
 HISTORIES = ("append_only", "editable")
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"

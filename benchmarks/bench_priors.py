@@ -24,7 +24,7 @@ from offload.replay import Need, Offloading, Recording, Request, measure, tokens
 
 _AGES = (1, 4, 8, 16, 32)
 _HIDDEN = (0, 500, 1500, 4000, 10**9)
-_RULE = Rule(min_chars=1000, after_turns=1)
+_RULE = Rule(min_chars=1000, after_replies=1)
 _TYPES = ("tool_result", "tool_call", "user_message")
 _FILE = "file"
 EVERYTHING = OffloadPolicy(types=dict.fromkeys(_TYPES, _RULE), max_view_tokens=None, history="editable")

@@ -146,7 +146,9 @@ class Offloader:
         self.events: EventBus = options.events
         self.store: OffloadStore = open_store(store, storage_options=storage_options)
         self.session: str = new_name() if session is None else check_name(session)
-        records = Session(self.store, self.session, get_codec(options.codec), options.refs, options.category)
+        records = Session(
+            self.store, self.session, get_codec(options.codec), options.id_style, options.category
+        )
         records.facts.is_listed = session is None
         self._start(records)
         self.journal: JournalWriter | None = (
@@ -536,7 +538,7 @@ class Offloader:
         tool_name: str | None = None,
         tool_use_id: str | None = None,
         item_type: OffloadableType = "tool_result",
-        readers: Readers = "offload",
+        file_readers: Readers = "offload",
         title: str | None = None,
         agent: str | None = None,
     ) -> str:
@@ -551,7 +553,7 @@ class Offloader:
             tool_use_id: the provider's id of the call. With it, `restore` restores the text only in a result
                 of this call.
             item_type: type of the item.
-            readers: "keep" also applies `policy.readers`, so that the model sees a file reader's result
+            file_readers: "keep" also applies `policy.file_readers`, so that the model sees the result
                 first. Use it if you call `offload` with the messages later; nothing else would offload it.
             title: the title for lists of records, such as a path or a command. Its first line is used, cut to
                 80 characters; `redact` is applied. The default is the text's first line.
@@ -563,8 +565,8 @@ class Offloader:
         """
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
-        item = _item(text, item_type, tool_name, tool_use_id, readers, title=title)
-        return self._offload_one(item, readers, checked_agent(agent)).text
+        item = _item(text, item_type, tool_name, tool_use_id, file_readers, title=title)
+        return self._offload_one(item, file_readers, checked_agent(agent)).text
 
     def open_sink(
         self,
@@ -572,7 +574,7 @@ class Offloader:
         tool_name: str | None = None,
         tool_use_id: str | None = None,
         item_type: OffloadableType = "tool_result",
-        readers: Readers = "offload",
+        file_readers: Readers = "offload",
         title: str | None = None,
         agent: str | None = None,
     ) -> Sink:
@@ -582,20 +584,20 @@ class Offloader:
             tool_name: as for `offload_text`, like the other arguments.
             tool_use_id: the provider's id of the call.
             item_type: type of the item.
-            readers: "offload" or "keep".
+            file_readers: "offload" or "keep".
             title: the title for lists of records.
             agent: the name of its agent; by default that of the offloader.
 
         Raises:
             ConfigError: an invalid argument.
         """
-        item = _item("", item_type, tool_name, tool_use_id, readers, title=title)
+        item = _item("", item_type, tool_name, tool_use_id, file_readers, title=title)
         name = checked_agent(agent)
 
         def take(content: str | SpooledContent) -> OffloadOutcome:
             if isinstance(content, str):
-                return self._offload_one(replace(item, text=content), readers, name)
-            return self._offload_one(item, readers, name, content)
+                return self._offload_one(replace(item, text=content), file_readers, name)
+            return self._offload_one(item, file_readers, name, content)
 
         return Sink(take, self._conversation.count)
 
@@ -645,12 +647,12 @@ class Offloader:
         return self.latest.explain(text)
 
     def _offload_one(
-        self, item: Item, readers: Readers, agent: str | None, content: SpooledContent | None = None
+        self, item: Item, file_readers: Readers, agent: str | None, content: SpooledContent | None = None
     ) -> OffloadOutcome:
         """Offload one text; emit the reason if it is kept, since the caller gets only the text."""
         with self._gate.entered():
             if content is None:
-                outcome = self._conversation.offload_item(item, readers, agent)
+                outcome = self._conversation.offload_item(item, file_readers, agent)
             else:
                 outcome = self._conversation.offload_long(item, content, agent)
             self._conversation.note_text(item.text, outcome)
@@ -995,7 +997,7 @@ class Offloader:
         )
         if session is None and store is None:
             new, activity = other.options, other.activity
-            other._start(self._session.beside(get_codec(new.codec), new.refs, new.category))
+            other._start(self._session.beside(get_codec(new.codec), new.id_style, new.category))
             # One session has one journal, which notes what all its offloaders create.
             other.activity = self.activity or activity
             other.journal = other.journal and (self.journal or other.journal)
@@ -1042,12 +1044,12 @@ def _item(
     item_type: str,
     tool_name: str | None,
     tool_use_id: str | None,
-    readers: Readers,
+    file_readers: Readers,
     *,
     title: str | None,
 ) -> Item:
     check_choice("item_type", item_type, ITEM_TYPES)
-    check_choice("readers", readers, get_args(Readers))
+    check_choice("file_readers", file_readers, get_args(Readers))
     check_texts(tool_name=tool_name, tool_use_id=tool_use_id, title=title)
     return Item(None, item_type, text, tool_name, tool_use_id, title=title)
 

@@ -31,7 +31,7 @@ LOG = "".join(f"{n} checked unit {n * n} of the build, nothing to do\n" for n in
 
 def opened(store: Any, **options: Any) -> Offloader:
     """Return an offloader whose large results leave after the model's next reply, whatever that costs."""
-    return Offloader(store, policy=OffloadPolicy(by_cost="none"), **options)
+    return Offloader(store, policy=OffloadPolicy(cost_plan="none"), **options)
 
 
 @dataclass

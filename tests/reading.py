@@ -14,7 +14,7 @@ from offload.storage.store import OffloadStore
 LOG = "\n".join(f"line {n}: the value of the {n}th sample is {n * n % 977}" for n in range(1500))
 POLICY = OffloadPolicy(
     types={"tool_result": Rule(min_tokens=1000, preview_chars=200)},
-    answers=Rule(min_tokens=200, after_turns=3, preview_chars=0),
+    answers=Rule(min_tokens=200, after_replies=3, preview_chars=0),
     history="editable",
 )
 

@@ -42,47 +42,49 @@ def _cache(**fields: Any) -> OffloadPolicy:
 def _late(**fields: Any) -> OffloadPolicy:
     """Return a policy whose results leave late."""
     return OffloadPolicy(
-        types={"tool_result": Rule(min_tokens=900, after_turns=1, preview_chars=100)}, **fields
+        types={"tool_result": Rule(min_tokens=900, after_replies=1, preview_chars=100)}, **fields
     )
 
 
 POLICIES: dict[str, list[OffloadPolicy]] = {
     "OffloadPolicy.types": [
-        OffloadPolicy(types={name: Rule(**_SMALL, after_turns=1) for name in ("tool_result", "tool_call")}),
+        OffloadPolicy(types={name: Rule(**_SMALL, after_replies=1) for name in ("tool_result", "tool_call")}),
         OffloadPolicy(
             types={name: Rule(**_SMALL) for name in ("user_message", "assistant_message", "system_prompt")}
         ),
     ],
-    "OffloadPolicy.tools": [_rule(), OffloadPolicy(tools={"B*": Rule(**_SMALL, after_turns=1)})],
+    "OffloadPolicy.tools": [_rule(), OffloadPolicy(tools={"B*": Rule(**_SMALL, after_replies=1)})],
     "OffloadPolicy.exclude_tools": [OffloadPolicy(types=_RESULTS, exclude_tools=("Bash",))],
-    "OffloadPolicy.readers": [OffloadPolicy(types=_RESULTS, readers=Rule(min_tokens=100, after_turns=2))],
+    "OffloadPolicy.file_readers": [
+        OffloadPolicy(types=_RESULTS, file_readers=Rule(min_tokens=100, after_replies=2))
+    ],
     "OffloadPolicy.answers": [
-        OffloadPolicy(types=_RESULTS, answers=Rule(**_SMALL, after_turns=n)) for n in (1, 2)
+        OffloadPolicy(types=_RESULTS, answers=Rule(**_SMALL, after_replies=n)) for n in (1, 2)
     ],
     "OffloadPolicy.max_view_tokens": [
         OffloadPolicy(max_view_tokens=700),
         _late(max_view_tokens=1000),
         _late(max_view_tokens=None),
     ],
-    "OffloadPolicy.media": [OffloadPolicy(media=Rule(min_tokens=10, after_turns=1))],
-    "OffloadPolicy.user_media": [OffloadPolicy(user_media=Rule(min_tokens=10, after_turns=1))],
+    "OffloadPolicy.tool_media": [OffloadPolicy(tool_media=Rule(min_tokens=10, after_replies=1))],
+    "OffloadPolicy.user_media": [OffloadPolicy(user_media=Rule(min_tokens=10, after_replies=1))],
     "OffloadPolicy.min_saving": [OffloadPolicy(types=_RESULTS, min_saving=0), _late(min_saving=400)],
     "OffloadPolicy.sweep": [_sweep()],
     "OffloadPolicy.retention": [OffloadPolicy.model_validate({"retention": {"session_records": 2}})],
     "OffloadPolicy.cache": [OffloadPolicy.model_validate({"cache": "gpt-6-sol"})],
     "OffloadPolicy.history": [
-        OffloadPolicy.model_validate({"history": name, "readers": {**_SMALL, "after_turns": 1}})
+        OffloadPolicy.model_validate({"history": name, "file_readers": {**_SMALL, "after_replies": 1}})
         for name in ("auto", "append_only", "editable", "rewrite")
     ],
-    "OffloadPolicy.by_cost": [
-        OffloadPolicy(types=_RESULTS, by_cost=name) for name in ("none", "small", "all")
+    "OffloadPolicy.cost_plan": [
+        OffloadPolicy(types=_RESULTS, cost_plan=name) for name in ("none", "small", "all")
     ],
     "Rule.enabled": [_rule(enabled=False)],
     "Rule.min_tokens": [_rule(min_tokens=100)],
     "Rule.min_chars": [_rule(min_chars=700)],
     "Rule.min_bytes": [_rule(min_bytes=700)],
-    "Rule.after_turns": [_rule(after_turns=n) for n in (1, 2, 3)],
-    "Rule.keep_recent": [_rule(keep_recent=1), _rule(keep_recent=2, after_turns=1)],
+    "Rule.after_replies": [_rule(after_replies=n) for n in (1, 2, 3)],
+    "Rule.keep_recent": [_rule(keep_recent=1), _rule(keep_recent=2, after_replies=1)],
     "Rule.preview_chars": [_rule(preview_chars=n) for n in (0, 3000)],
     "Rule.ttl": [_rule(ttl=3600)],
     "Sweep.trigger_tokens": [_sweep(trigger_tokens=4000)],

@@ -72,7 +72,7 @@ class WithoutPreviews(InALoop):
     def opened(self, store: str, session: str) -> Offloader:
         """See `InALoop`."""
         rule = {"preview_chars": 0}
-        policy = {"preset": "balanced", "types": {"tool_result": rule}, "by_cost": "small"}
+        policy = {"preset": "balanced", "types": {"tool_result": rule}, "cost_plan": "small"}
         return Offloader(store, session=session, policy=OffloadPolicy.model_validate(policy))
 
 

@@ -146,4 +146,4 @@ class AgentConfig(LoadableSettings):
     def _ephemeral_rule(self, kept: int, policy: OffloadPolicy) -> Rule:
         kept = kept if self.ephemeral_keep_recent is None else self.ephemeral_keep_recent
         ttl = policy.types["tool_result"].ttl
-        return Rule(min_tokens=1, after_turns=1, keep_recent=kept, preview_chars=0, ttl=ttl)
+        return Rule(min_tokens=1, after_replies=1, keep_recent=kept, preview_chars=0, ttl=ttl)

@@ -244,7 +244,7 @@ class ContextManager:
             self._fixed = self._counter.fixed(system_prompt, tools)
             return self._request(self._offload(errors), errors)
 
-    def relieve(self, error: BaseException | None = None) -> Request:
+    def make_room(self, error: BaseException | None = None) -> Request:
         """Return a request to replace the last one, which the provider refused.
 
         If it was too long, the figures in its `error` correct the token counts and the window. Without
@@ -296,7 +296,7 @@ class ContextManager:
         system_prompt: str | Sequence[Any] | None = None,
         tools: Sequence[Any] | None = None,
     ) -> ReplyT:
-        """Call `ask` with the next request, and again with what `relieve` returns if it is refused.
+        """Call `ask` with the next request, and again with what `make_room` returns if it is refused.
 
         That is once if the request is too long or lacks thinking, and twice at most if its thinking is bound
         to other messages.
@@ -320,7 +320,7 @@ class ContextManager:
             except Exception as error:
                 if not repairs.may_repair(error):
                     raise
-                request = self.relieve(error)
+                request = self.make_room(error)
 
     async def acall(
         self,
@@ -338,7 +338,7 @@ class ContextManager:
             except Exception as error:
                 if not repairs.may_repair(error):
                     raise
-                request = await self.arelieve(error)
+                request = await self.amake_room(error)
 
     def after_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
@@ -437,8 +437,8 @@ class ContextManager:
 
     abefore_model_call = as_async(before_model_call)
     """Run `before_model_call` in a thread; async hooks run on this loop."""
-    arelieve = as_async(relieve)
-    """Run `relieve` in a thread; async hooks run on this loop."""
+    amake_room = as_async(make_room)
+    """Run `make_room` in a thread; async hooks run on this loop."""
     aafter_model_call = as_async(after_model_call)
     """Run `after_model_call` in a thread; async hooks run on this loop."""
     aresume = as_async(resume)

@@ -152,18 +152,18 @@ class ContextReducer:
         task = Rule(min_tokens=min_tokens, preview_chars=_TASK_PREVIEW)
         offload = self._offloading_by(
             types=_rules(rule) | {"user_message": task},
-            media=rule,
+            tool_media=rule,
             user_media=rule,
             # Errors leave above the ceiling alone.
             max_view_tokens=min_tokens,
             min_saving=_LEAST_SAVING,
         )
 
-        def relieve(messages: AgentMessages, tokens: int) -> list[OffloadError]:
+        def make_room(messages: AgentMessages, tokens: int) -> list[OffloadError]:
             # The ceiling is none of the caller's; the request's own error names what is still too large.
             return [e for e in offload(messages, tokens) if not isinstance(e, AboveCeilingError)]
 
-        return relieve
+        return make_room
 
     def _offloading_by(self, **policy: Any) -> Reduction:
         other = OffloadPolicy(tools={}, **{"history": self._history, **policy})

@@ -156,12 +156,12 @@ class Conversation:
         self._session.facts.is_listed = False
 
     @observed("offload_text")
-    def offload_item(self, item: Item, readers: Readers, agent: str | None) -> OffloadOutcome:
-        """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
+    def offload_item(self, item: Item, file_readers: Readers, agent: str | None) -> OffloadOutcome:
+        """Offload one item if the policy says so; `file_readers` as in `OffloadPolicy.decide`."""
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = run_one(self._turn(failures, Log(), readers, Terms(agent=agent)), item)
+                slot = run_one(self._turn(failures, Log(), file_readers, Terms(agent=agent)), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -247,7 +247,7 @@ class Conversation:
         self,
         failures: Failures,
         log: Log,
-        readers: Readers = "keep",
+        file_readers: Readers = "keep",
         terms: Terms = Terms(),  # noqa: B008 # a value
     ) -> Turn:
         return Turn(
@@ -257,7 +257,7 @@ class Conversation:
             thinking=self.thinking,
             options=self._options,
             failures=failures,
-            readers=readers,
+            file_readers=file_readers,
             model=self.model,
             agent=terms.agent,
             pinned=terms.pinned,

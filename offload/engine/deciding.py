@@ -31,7 +31,7 @@ def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
     """
     if slot.stored is not None or not turn.is_sent(slot):
         return False
-    rule = turn.policy.rule_for(slot.decision.item, turn.readers)
+    rule = turn.policy.rule_for(slot.decision.item, turn.file_readers)
     return not rule.keep_recent and turn.log.is_within_turn
 
 
@@ -51,7 +51,7 @@ def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
 
 def by_policy(turn: Turn, facts: ItemFacts) -> Decision:
     """Return the policy's decision on an item with these facts."""
-    return turn.policy.decide(facts, readers=turn.readers, is_bound=turn.is_bound)
+    return turn.policy.decide(facts, file_readers=turn.file_readers, is_bound=turn.is_bound)
 
 
 def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
@@ -60,23 +60,23 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     if decision.item.is_pinned or slot.state is not State.OPEN or turn.is_aside:
         # It may be unpinned or weighed later, or came back; the plan does not depend on it.
         facts = decision.item._replace(is_pinned=False, is_stored=False, was_stored=False, answers=0, newer=0)
-        decision = policy.decide(facts, readers=turn.readers, is_bound=turn.is_bound)
+        decision = policy.decide(facts, file_readers=turn.file_readers, is_bound=turn.is_bound)
     facts, freed = decision.item, saving(decision)
     is_ruled = not decision.is_by_cost
     if slot.claim is not None or facts.media_type is not None or freed < max(1, policy.min_saving):
         return None
-    rule = policy.rule_for(facts, turn.readers)
+    rule = policy.rule_for(facts, turn.file_readers)
     if is_ruled and (decision.action == "keep" or rule.keep_recent):
         return None
-    slot.is_planned = decision.action == "wait" and policy.by_cost != "none"
+    slot.is_planned = decision.action == "wait" and policy.cost_plan != "none"
     is_file = facts.item_type == "tool_result" and shows_file(facts.tool_name)
     return Candidate(
         slot,
         facts.tokens,
         freed,
-        waits=rule.after_turns or LEFT_ALONE,
+        waits=rule.after_replies or LEFT_ALONE,
         # A result that can be offloaded later is shown first, unless the policy wants the lowest cost.
-        is_unseen=not is_ruled and (turn.is_bound or (policy.by_cost == "all" and not rule.after_turns)),
+        is_unseen=not is_ruled and (turn.is_bound or (policy.cost_plan == "all" and not rule.after_replies)),
         reads=READS_OF_FILES if is_file else READS_OF_RESULTS,
         sources=sources_of(slot.item.call),
     )
@@ -156,7 +156,7 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     if pays is not None:
         return replace(decision, action="offload", reason=pays)
     tokens = decision.item.tokens
-    if decision.is_by_cost and turn.policy.by_cost != "small":
+    if decision.is_by_cost and turn.policy.cost_plan != "small":
         return replace(decision, action="keep", reason=Reason(ReasonKind.NOT_YET, tokens))
     if not is_planned:
         return decision

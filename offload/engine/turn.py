@@ -48,7 +48,7 @@ class Turn:
     """One call of `offload`, as its steps share it; the log holds what the next turn needs.
 
     Attributes:
-        readers: as in `OffloadPolicy.decide`.
+        file_readers: as in `OffloadPolicy.decide`.
         model: the name of the model; None if it is not known.
         agent: the name of the agent; by default that of the options.
         pinned: ids of the tool calls whose results the caller wants to keep.
@@ -71,7 +71,7 @@ class Turn:
     thinking: RemovedThinking
     options: Options
     failures: Failures
-    readers: Readers
+    file_readers: Readers
     model: str | None
     agent: str | None
     pinned: frozenset[str]

@@ -425,6 +425,6 @@ def only_sent(policy: OffloadPolicy) -> OffloadPolicy:
     """Return a policy that replaces what was replaced before, and else only what is above the ceiling."""
 
     def later(rule: Rule) -> Rule:
-        return rule.model_copy(update={"after_turns": _NEVER_DUE}) if rule.after_turns else rule
+        return rule.model_copy(update={"after_replies": _NEVER_DUE}) if rule.after_replies else rule
 
     return with_rules(policy, later, {"sweep": None})

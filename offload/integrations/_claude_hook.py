@@ -98,7 +98,7 @@ class Hook:
     def _is_kept(self, tool: str) -> bool:
         """Return whether the policy keeps what a tool returns at any size; a sink offloads any long text."""
         facts = ItemFacts(0, None, "tool_result", tool, None, _HUGE, _HUGE, _HUGE)
-        return self._offloader.policy.decide(facts, readers="offload").action == "keep"
+        return self._offloader.policy.decide(facts, file_readers="offload").action == "keep"
 
 
 def _in_time(chunks: Iterator[str | bytes]) -> Iterator[str | bytes]:

@@ -132,7 +132,7 @@ class _ResultMiddleware(FunctionMiddleware):
             text,
             tool_name=name,
             tool_use_id=context.metadata.get("call_id"),
-            readers="keep",
+            file_readers="keep",
             title=main_argument(name, arguments if isinstance(arguments, Mapping) else {}),
             agent=self._agent,
         )

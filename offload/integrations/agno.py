@@ -71,7 +71,7 @@ class OffloadTools(Toolkit):
             offloader.offload_text,
             tool_name=name,
             tool_use_id=_call_id(run_context, name, arguments),
-            readers="keep",
+            file_readers="keep",
             title=main_argument(name, arguments),
             agent=agent_named(offloader, getattr(runner, "name", None)),
         )

@@ -32,7 +32,7 @@ __all__ = ["OffloadSessionStore", "offloaded"]
 
 
 def offloaded(
-    options: ClaudeAgentOptions | None, offloader: Offloader, *, readers: int | None = None
+    options: ClaudeAgentOptions | None, offloader: Offloader, *, file_readers: int | None = None
 ) -> ClaudeAgentOptions:
     """Return `options` with hooks that offload tool results, and the retrieval tools.
 
@@ -48,10 +48,10 @@ def offloaded(
     Args:
         options: options of `query` or `ClaudeSDKClient`, which are not changed; None for the default.
         offloader: where the results are stored. Use the same session name to resume or fork a conversation.
-        readers: offload results of `Read` of at least so many tokens; None keeps them all.
+        file_readers: offload results of `Read` of at least so many tokens; None keeps them all.
 
     Raises:
-        ConfigError: `mcp_servers` is not a dict, or has a server named "offload"; or an invalid `readers`.
+        ConfigError: `mcp_servers` is not a dict, or has a server named "offload"; or a wrong `file_readers`.
     """
     options = ClaudeAgentOptions() if options is None else options
     servers = options.mcp_servers
@@ -59,12 +59,12 @@ def offloaded(
         raise ConfigError(f"mcp_servers must be a dict, got {type(servers).__name__}; load its servers first")
     if _SERVER in servers:
         raise ConfigError(f"mcp_servers has a server {_SERVER!r} already; give it another name")
-    hook = Hook(offloader.with_options(policy=_policy(offloader.policy, readers)))
+    hook = Hook(offloader.with_options(policy=_policy(offloader.policy, file_readers)))
     server: Any = {"type": "sdk", "name": _SERVER, "instance": context_server(offloader)}
     return replace(
         options,
         mcp_servers={**servers, _SERVER: server},
-        hooks=_with_hooks(options.hooks or {}, hook, has_readers=readers is not None),
+        hooks=_with_hooks(options.hooks or {}, hook, has_readers=file_readers is not None),
         agents=options.agents and _with_tools(options.agents, offloader),
     )
 
@@ -85,9 +85,9 @@ def _with_hooks(hooks: dict[Any, Any], hook: Hook, *, has_readers: bool) -> dict
     return {**hooks, **{event: [*hooks.get(event, ()), each] for event, each in added.items()}}
 
 
-def _policy(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
+def _policy(policy: OffloadPolicy, file_readers: int | None) -> OffloadPolicy:
     now = at_append(policy)
-    read = Rule(enabled=False) if readers is None else Rule(min_tokens=readers)
+    read = Rule(enabled=False) if file_readers is None else Rule(min_tokens=file_readers)
     return now.model_copy(update={"tools": {READER: read, **now.tools}})
 
 

@@ -66,7 +66,9 @@ class OffloadCrew:
             return None
         name, title = context.tool_name, main_argument(context.tool_name, context.tool_input)
         agent = agent_named(self.offloader, getattr(context.agent, "role", None))
-        return self.offloader.offload_text(text, tool_name=name, readers="keep", title=title, agent=agent)
+        return self.offloader.offload_text(
+            text, tool_name=name, file_readers="keep", title=title, agent=agent
+        )
 
     def _messages(self, messages: list[Any], role: Any) -> list[Any]:
         """Return the offloaded messages of a request, in which nothing marks an error."""

@@ -37,7 +37,7 @@ class Shape:
     """The place of a text in a value of a message: the value itself, which is one string.
 
     Subclasses have it in blocks, or in a field of an object. Images and documents among the blocks have the
-    shape `media`.
+    shape `tool_media`.
     """
 
     media: Shape | None = None

@@ -379,7 +379,7 @@ def test_12_what_leaves_is_stored_and_the_notice_says_how_to_read_it(tmp_path):
 
 
 def test_13_what_was_offloaded_before_is_not_stored_again(tmp_path):
-    policy = OffloadPolicy(tools={"Read": Rule(after_turns=1)})
+    policy = OffloadPolicy(tools={"Read": Rule(after_replies=1)})
     off = Offloader(tmp_path, session="s", policy=policy)
     large = [user("go"), *(m for n in range(5) for m in (call(f"c{n}"), result(f"c{n}", words=9000)))]
     sent = off.offload(large).messages

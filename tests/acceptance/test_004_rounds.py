@@ -582,7 +582,7 @@ def test_21_everything_comes_back_from_the_store_alone(tmp_path):
 
 
 def test_21_what_was_offloaded_before_comes_back_too(tmp_path):
-    policy = OffloadPolicy(tools={"Read": Rule(after_turns=1)})
+    policy = OffloadPolicy(tools={"Read": Rule(after_replies=1)})
     off = Offloader(tmp_path, session="s", policy=policy)
     messages = talk(6, words=3000)
     compact = RoundCompactor(off, Scripted(), RoundConfig(max_context_tokens=100_000))

@@ -163,7 +163,9 @@ def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     assert refused
 
 
-CEILING = OffloadPolicy(types={"tool_result": Rule(min_tokens=10_000)}, max_view_tokens=3_200, by_cost="none")
+CEILING = OffloadPolicy(
+    types={"tool_result": Rule(min_tokens=10_000)}, max_view_tokens=3_200, cost_plan="none"
+)
 
 
 @pytest.mark.parametrize("fault", ["veto", "store", "redact"])

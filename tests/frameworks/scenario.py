@@ -24,9 +24,9 @@ from offload.records.session.reader import SessionReader
 QUERY = "query_sales"
 READER = "read_report"
 # The default keeps a file, and the arguments of a call, for as long as the model works on them.
-_ONCE = {"min_tokens": 1000, "after_turns": 1}
+_ONCE = {"min_tokens": 1000, "after_replies": 1}
 SHOWN_ONCE = OffloadPolicy.model_validate(
-    {"types": {"tool_result": _ONCE, "tool_call": _ONCE}, "readers": _ONCE}
+    {"types": {"tool_result": _ONCE, "tool_call": _ONCE}, "file_readers": _ONCE}
 )
 # So many that deepagents itself would not leave the report in its message, and no more than the default
 # policy lets a model see at once.

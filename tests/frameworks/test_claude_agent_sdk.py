@@ -232,7 +232,7 @@ def test_a_file_that_is_read_is_kept_unless_asked(tmp_path, off, readers, is_kep
     with running(tmp_path, claude_code.tool("Read", file_path=str(file)), DONE) as (api, options):
         file.write_text(report()[:40_000])
         options.allowed_tools.append("Read")
-        run(offloaded(options, off, readers=readers))
+        run(offloaded(options, off, file_readers=readers))
 
     assert ("entry 00300" in api.last.results[0]) == is_kept
     assert len(off.records()) == (not is_kept)

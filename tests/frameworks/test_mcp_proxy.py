@@ -129,7 +129,7 @@ def test_a_large_result_is_offloaded_and_read_by_range_pattern_and_in_full(mode:
         ("big", {"policy": policy_of(types={"tool_result": Rule(min_tokens=10**6)})}),
         ("big", {"policy": policy_of(tools={"b*": Rule(min_tokens=10**6)})}),
         # The proxy sees a result once, so a rule for later turns keeps it.
-        ("big", {"policy": policy_of(tools={"big": Rule(min_tokens=10, after_turns=1)})}),
+        ("big", {"policy": policy_of(tools={"big": Rule(min_tokens=10, after_replies=1)})}),
     ],
 )
 def test_results_that_are_small_errors_or_kept_by_a_rule_pass_as_they_came(

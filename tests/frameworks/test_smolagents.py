@@ -274,7 +274,9 @@ def test_results_of_parallel_calls_are_one_item(store):
 
 def test_the_logs_and_the_last_value_of_code_are_two_items(store):
     script = Script([lambda _: f"print({QUERY}())\n{READER}()", lambda _: "final_answer('x')"])
-    offloading = OffloadSteps(store, policy=OffloadPolicy.model_validate({"readers": {"after_turns": 0}}))
+    offloading = OffloadSteps(
+        store, policy=OffloadPolicy.model_validate({"file_readers": {"after_replies": 0}})
+    )
     made = written(script, offloading, tool(), tool(READER, returns=lambda: report("bob")))
 
     made.run(QUESTION)

@@ -44,7 +44,7 @@ def opened(store: Path, session: str) -> Offloader:
         policy=OffloadPolicy(
             types={t: Rule(min_chars=1000, preview_chars=0 if is_redacted else 700) for t in TYPES},
             exclude_tools=(),
-            media=Rule(min_tokens=1),
+            tool_media=Rule(min_tokens=1),
         ),
         redact=(lambda text: text.replace(ADDRESS, "[secret]")) if is_redacted else None,
         summarizer=(lambda text: "A log of an API." if "exit status" in text else "")

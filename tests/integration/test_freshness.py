@@ -78,7 +78,7 @@ KINDS = tuple(MAKERS)
 
 def opened(store: Any = None, **options: Any) -> Offloader:
     # A file leaves after the model's next reply.
-    policy = OffloadPolicy(readers=Rule(min_tokens=1500, after_turns=1), by_cost="none")
+    policy = OffloadPolicy(file_readers=Rule(min_tokens=1500, after_replies=1), cost_plan="none")
     return Offloader(store or MemoryStore(), **{"session": "s", "policy": policy, **options})
 
 
@@ -485,7 +485,7 @@ def is_same_file(one: str, other: str) -> bool:
 def test_on_recorded_sessions_no_claim_is_wrong_and_nearly_no_edit_is_missed() -> None:
     policy = OffloadPolicy(
         types={"tool_result": Rule(min_chars=400, preview_chars=0)},
-        readers=None,
+        file_readers=None,
         min_saving=0,
         history="editable",
     )

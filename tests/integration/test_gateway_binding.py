@@ -127,12 +127,12 @@ def test_a_result_leaves_before_it_is_first_sent_or_never(provider: Provider, st
     assert replaced(agent.arrived)
 
 
-@pytest.mark.parametrize("by_cost", ["all", "none"])
+@pytest.mark.parametrize("cost_plan", ["all", "none"])
 def test_every_policy_replaces_at_append_what_it_would_replace_later(
-    provider: Provider, store: str, by_cost: Any
+    provider: Provider, store: str, cost_plan: Any
 ) -> None:
     agent = Agent(provider)
-    with gateway(provider, store, policy=OffloadPolicy(by_cost=by_cost)) as url:
+    with gateway(provider, store, policy=OffloadPolicy(cost_plan=cost_plan)) as url:
         for _ in range(8):
             agent.turn(url, LOG * 3)
 
@@ -383,7 +383,7 @@ def test_tokens_are_counted_of_what_is_sent(provider: Provider, store: str) -> N
 def test_a_result_that_was_stored_ahead_asks_no_store_in_the_path(provider: Provider, store: str) -> None:
     slow = Slow(open_store(store))
     agent = Agent(provider, EDITABLE)
-    with gateway(provider, slow, policy=OffloadPolicy(by_cost="none")) as url:
+    with gateway(provider, slow, policy=OffloadPolicy(cost_plan="none")) as url:
         for n in range(4):
             agent.turn(url)
             # The first two requests have nothing that leaves.

@@ -40,7 +40,7 @@ def provider() -> Iterator[Provider]:
 
 @contextmanager
 def gateway(provider: Provider, store: str | OffloadStore) -> Iterator[str]:
-    policy = OffloadPolicy(by_cost="none")
+    policy = OffloadPolicy(cost_plan="none")
     off = Offloader(store, session="gateway", journal=True, policy=policy)
     with running(provider.url, off, max_wait=1.0) as url:
         yield url
@@ -260,7 +260,7 @@ def test_interactions_of_gemini_are_rewritten_with_tools_of_the_client_and_repea
     named = [{"type": "function", "name": name} for name in ("Bash", "context_read")]
     tools = {"tools": named, "store": False}
     steps: list[Json] = [{"type": "user_input", "content": [{"type": "text", "text": "Build it."}]}]
-    off = Offloader(tmp_path, session="gateway", policy=OffloadPolicy(by_cost="none"))
+    off = Offloader(tmp_path, session="gateway", policy=OffloadPolicy(cost_plan="none"))
     with providing() as upstream, running(upstream.url, off) as url:
         reply = json.dumps({"id": "i", "usage": {"total_input_tokens": 9, "total_cached_tokens": 4}}).encode()
         upstream.answer = lambda provider: provider.say(200, reply)

@@ -1266,8 +1266,8 @@ def test_an_answer_that_the_client_does_not_see_leaves_after_three_replies_in_an
     provider, store, kind
 ):
     agent = Agent(provider, kind, model="claude-opus-5")
-    answers = Rule(min_tokens=200, after_turns=3, preview_chars=0)
-    policy = OffloadPolicy(answers=answers, history="editable", by_cost="none")
+    answers = Rule(min_tokens=200, after_replies=3, preview_chars=0)
+    policy = OffloadPolicy(answers=answers, history="editable", cost_plan="none")
     off = Offloader(store, session="gateway")
     off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
     ref = off.records()[0].ref

@@ -354,7 +354,7 @@ WITH_MEDIA: dict[str, list[dict[str, Any]]] = {
     ],
     "gemini": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": B64}}]}],
 }
-SEEN = OffloadPolicy(media=Rule(min_tokens=1), user_media=Rule(min_tokens=1), min_saving=0)
+SEEN = OffloadPolicy(tool_media=Rule(min_tokens=1), user_media=Rule(min_tokens=1), min_saving=0)
 
 
 @pytest.mark.parametrize("is_object", [False, True], ids=["dicts", "objects"])

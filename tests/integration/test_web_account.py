@@ -95,7 +95,7 @@ def test_the_cost_is_that_of_the_requests_that_were_sent(store: MemoryStore) -> 
 def test_a_result_that_is_seen_once_in_full_saves_less_by_its_price_and_that_of_the_change() -> None:
     saved = []
     for turns in (0, 1):
-        policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=2000, after_turns=turns)})
+        policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=2000, after_replies=turns)})
         loop = Loop(MemoryStore(), policy=policy)
         loop.say("Why?")
         loop.use("Bash", LOG)
@@ -144,7 +144,7 @@ def test_read_backs_are_counted_by_record_and_cost_what_they_add(store: MemorySt
 def test_an_answer_that_was_offloaded_is_one_read_back_and_no_part_of_the_plain_cost(others: Any) -> None:
     accounts = []
     for reads in (False, True):
-        loop = Loop(MemoryStore(), policy=OffloadPolicy(history="editable", by_cost="none"))
+        loop = Loop(MemoryStore(), policy=OffloadPolicy(history="editable", cost_plan="none"))
         loop.say("Why?")
         loop.use("Bash", LOG)
         loop.use("Bash", "short")

@@ -19,7 +19,7 @@ POLICIES = [
     OffloadPolicy.preset("archive"),
     OffloadPolicy(history="append_only"),
     # Asked for by name: these change what was sent, and remove the thinking behind it.
-    OffloadPolicy(tools={"*": Rule(min_tokens=50, after_turns=1, keep_recent=2, preview_chars=0)}),
+    OffloadPolicy(tools={"*": Rule(min_tokens=50, after_replies=1, keep_recent=2, preview_chars=0)}),
     OffloadPolicy(sweep=Sweep(trigger_tokens=3000, keep_recent=1)),
     OffloadPolicy(max_view_tokens=2000),
 ]

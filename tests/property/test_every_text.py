@@ -17,7 +17,7 @@ from offload import Offloader, OffloadPolicy
 from offload.messages import formats
 
 CEILING = 1000
-POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "by_cost": "none"})
+POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "cost_plan": "none"})
 LONG = "Some words of prose, and a number: 17. " * 400
 LEAST = 3000
 

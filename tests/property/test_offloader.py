@@ -15,9 +15,9 @@ from offload_backends.memory import MemoryStore
 POLICY = OffloadPolicy(
     types={
         "tool_result": Rule(min_chars=400, preview_chars=80),
-        "user_message": Rule(min_chars=600, after_turns=1),
+        "user_message": Rule(min_chars=600, after_replies=1),
     },
-    tools={"read": Rule(min_chars=300, preview_chars=80, after_turns=1)},
+    tools={"read": Rule(min_chars=300, preview_chars=80, after_replies=1)},
     min_saving=0,
 )
 words = st.text(st.sampled_from("ab1 é\n\ud800[]"), max_size=12)

@@ -131,7 +131,7 @@ def check_policy(facts: PlaceholderFacts) -> None:
     """Hold policies, placeholders and previews."""
     assert_type(OffloadPolicy.preset("balanced"), OffloadPolicy)
     OffloadPolicy(tools={"Bash": Rule(min_bytes=5120)}, sweep=Sweep(trigger_tokens=1), cache=CacheModel())
-    OffloadPolicy(media=Rule(enabled=False), min_saving=0, cache="gpt-5.5")
+    OffloadPolicy(tool_media=Rule(enabled=False), min_saving=0, cache="gpt-5.5")
     OffloadPolicy(cache=CacheModel(ttl="5m"), retention=Retention(grace="1h", live_for=60))
     assert_type(Rule(ttl=timedelta(days=7)).ttl, int | None)
     Rule(ttl=1.5)  # type: ignore[arg-type] # refused at run time too

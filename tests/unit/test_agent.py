@@ -34,7 +34,7 @@ from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)
 # Results of the tests are too small for its rules: only the window makes them leave.
-BY_SIZE = SMALL.model_copy(update={"policy": OffloadPolicy(by_cost="none")})
+BY_SIZE = SMALL.model_copy(update={"policy": OffloadPolicy(cost_plan="none")})
 # The rules remove no message: only a summary makes room.
 NOTHING_GOES = {name: TypeRule() for name in ItemType}
 
@@ -298,7 +298,7 @@ def test_outputs_that_the_model_has_not_seen_are_kept():
 
 
 def test_other_tools_are_not_ephemeral_and_short_outputs_stay():
-    m = manager(config=roomy(ephemeral={"Read": 1}, policy=OffloadPolicy(by_cost="none")))
+    m = manager(config=roomy(ephemeral={"Read": 1}, policy=OffloadPolicy(cost_plan="none")))
     m.add(said(0))
     for n, name in enumerate(("Read", "Bash", "Read", "Read")):
         m.before_model_call()

@@ -289,7 +289,7 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replied", [["claude-opus-4-6"], ["claude-opus-5-5", "claude-opus-4-6"]])
 def test_a_resumed_agent_knows_the_model_that_replied(replied: list[str], tmp_path: Path) -> None:
     def opened() -> ContextManager:
-        policy = OffloadPolicy(readers=Rule(min_tokens=1500, after_turns=1), by_cost="none")
+        policy = OffloadPolicy(file_readers=Rule(min_tokens=1500, after_replies=1), cost_plan="none")
         return ContextManager(PRESETS["plain"](tmp_path), AgentConfig(model="claude-opus-5-5", policy=policy))
 
     m, resumed = opened(), opened()

@@ -22,7 +22,7 @@ from offload_backends.memory import MemoryStore
 STRATEGIES = ("selective", "rounds")
 YES, NO = True, False
 # Results of the tests are too small for its rules: only the window makes them leave.
-BY_SIZE = OffloadPolicy(by_cost="none")
+BY_SIZE = OffloadPolicy(cost_plan="none")
 SUMMARY = "The user asked for reports, and got them."
 
 

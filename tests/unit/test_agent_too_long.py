@@ -132,7 +132,7 @@ def test_another_error_is_not_one_of_length(name):
 
 def manager(store: Any = None, window: int = 100_000, **options: Any) -> ContextManager:
     # Small results are kept until the window is full.
-    chosen = {"policy": OffloadPolicy(by_cost="none"), **options.pop("offloader", {})}
+    chosen = {"policy": OffloadPolicy(cost_plan="none"), **options.pop("offloader", {})}
     off = Offloader(store or MemoryStore(), session="s", **chosen)
     return ContextManager(off, AgentConfig(model="m", window_tokens=window), **options)
 
@@ -180,8 +180,8 @@ def test_the_count_in_an_error_corrects_the_estimate_unless_no_estimate_can_have
         talk(one, 40)
         tokens = one.before_model_call().tokens
 
-    request = m.relieve(RuntimeError(f"prompt is too long: {2 * tokens} tokens > {2 * tokens - 1} maximum"))
-    other.relieve(RuntimeError("prompt is too long: 99999999 tokens > 90000 maximum"))
+    request = m.make_room(RuntimeError(f"prompt is too long: {2 * tokens} tokens > {2 * tokens - 1} maximum"))
+    other.make_room(RuntimeError("prompt is too long: 99999999 tokens > 90000 maximum"))
 
     estimated = MessageCounter().total(request.messages)
     assert request.tokens == pytest.approx(2 * estimated, abs=2)
@@ -213,9 +213,9 @@ def test_another_error_is_raised_and_nothing_changes():
     with pytest.raises(anthropic.AuthenticationError):
         m.call(model)
     with pytest.raises(ConfigError, match="AuthenticationError does not say"):
-        m.relieve(OTHER["a key"])
+        m.make_room(OTHER["a key"])
     with pytest.raises(ConfigError, match="error must be the provider's exception, got str"):
-        m.relieve("prompt is too long")  # type: ignore[arg-type]
+        m.make_room("prompt is too long")  # type: ignore[arg-type]
 
     assert m.before_model_call().messages == before
 
@@ -231,7 +231,7 @@ def test_a_second_refusal_is_the_provider_s_own_and_one_for_bytes_leaves_the_win
     assert len(model.requests) == 2
     other = manager()
     talk(other, 6)
-    other.relieve(of_anthropic(413, "request_too_large", "Request exceeds the maximum size"))
+    other.make_room(of_anthropic(413, "request_too_large", "Request exceeds the maximum size"))
     assert other.config.window == 100_000
 
 
@@ -258,7 +258,7 @@ def test_a_failing_store_is_named_when_nothing_could_be_freed():
     messages = talk(m, 40)
 
     with pytest.raises(ContextFullError, match=r"; .*failed as requested"):
-        m.relieve(TOO_LONG["bedrock"])
+        m.make_room(TOO_LONG["bedrock"])
 
     assert m.before_model_call().messages == messages
 
@@ -272,7 +272,7 @@ def test_a_refusal_of_more_than_the_messages_says_so_and_leaves_the_window(messa
 
     for error in [None, TOO_LONG["bedrock"]] * 2:
         with pytest.raises(ContextFullError, match="nothing more can be offloaded or removed: system prompt"):
-            m.relieve(error)
+            m.make_room(error)
 
     assert m.config.window == window
     assert m.before_model_call().messages == messages
@@ -283,7 +283,7 @@ def test_a_message_added_meanwhile_is_in_the_smaller_request_which_is_resumed(tm
     messages = talk(m, 40)
     m.before_model_call()
     m.add(said(1))
-    request = m.relieve(TOO_LONG["bedrock"])
+    request = m.make_room(TOO_LONG["bedrock"])
     other.resume()
 
     assert request.messages[-1] == said(1)

@@ -64,7 +64,7 @@ def test_the_placeholder_of_an_answer_is_short_and_the_same_in_every_store() -> 
 
 def test_an_answer_enters_whole_at_any_size_and_under_any_policy() -> None:
     policies = [
-        OffloadPolicy(answers=Rule(min_tokens=1, after_turns=1), max_view_tokens=2500, history="editable"),
+        OffloadPolicy(answers=Rule(min_tokens=1, after_replies=1), max_view_tokens=2500, history="editable"),
         OffloadPolicy.preset("economy"),
         OffloadPolicy.model_validate({"preset": "economy", "history": "append_only"}),
         OffloadPolicy.preset("archive"),
@@ -126,7 +126,7 @@ def test_an_error_as_an_answer_stays() -> None:
 
 def test_a_rule_that_hides_answers_before_they_are_read_is_refused() -> None:
     with pytest.raises(PolicyError, match="at least 1"):
-        OffloadPolicy(answers=Rule(after_turns=0))
+        OffloadPolicy(answers=Rule(after_replies=0))
 
 
 def test_a_policy_without_tool_results_keeps_answers() -> None:

@@ -22,7 +22,7 @@ POLICIES = {
     "default": None,
     "economy": OffloadPolicy.preset("economy"),
     "archive": OffloadPolicy.preset("archive"),
-    "late": OffloadPolicy(types={"tool_result": Rule(min_tokens=500, after_turns=2)}),
+    "late": OffloadPolicy(types={"tool_result": Rule(min_tokens=500, after_replies=2)}),
 }
 TOOLS = ("Read", "Bash", "Grep", "mcp__fs__read_text")
 
@@ -112,7 +112,7 @@ def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) 
 
 
 def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
-    once_seen = {"tool_result": Rule(min_tokens=500, after_turns=1)}
+    once_seen = {"tool_result": Rule(min_tokens=500, after_replies=1)}
     with pytest.raises(BoundError):
         run(OffloadPolicy(history="editable", types=once_seen), Binding())
 
@@ -324,7 +324,7 @@ def test_the_event_of_removed_thinking_names_the_first_message_that_changed(edit
 
 def test_thinking_of_the_message_that_changes_stays_and_that_of_later_ones_is_removed() -> None:
     provider = Binding()
-    policy = OffloadPolicy(history="rewrite", types={"tool_call": Rule(min_tokens=500, after_turns=1)})
+    policy = OffloadPolicy(history="rewrite", types={"tool_call": Rule(min_tokens=500, after_replies=1)})
     off = Offloader("memory://", session="s", model=MODEL, policy=policy)
     messages: list[Any] = [{"role": "user", "content": "go"}]
     for turn in range(3):
@@ -402,7 +402,7 @@ def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None
 
 def test_a_process_that_was_idle_keeps_thinking_that_came_after_the_changes_of_another() -> None:
     provider = Binding()
-    policy = OffloadPolicy(history="rewrite", tools={"*": Rule(min_tokens=500, after_turns=1)})
+    policy = OffloadPolicy(history="rewrite", tools={"*": Rule(min_tokens=500, after_replies=1)})
     idle = Offloader("memory://", session="s", model=MODEL, policy=policy)
     busy = Offloader(idle.store, session="s", model=MODEL, policy=policy)
     messages: list[Any] = [{"role": "user", "content": "the task"}, reply(0, []), result(0, 40_000)]

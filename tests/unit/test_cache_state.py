@@ -30,7 +30,7 @@ from offload_backends.memory import MemoryStore
 Messages = list[dict[str, Any]]
 LOG = "".join(f"line {n} of a log of a build\n" for n in range(400))
 # Two replies later, so that it leaves messages that were sent before.
-LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=1000, after_turns=2)}, tools={})
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=1000, after_replies=2)}, tools={})
 NOTHING = OffloadPolicy(types={"tool_result": Rule(enabled=False)}, tools={})
 
 

@@ -14,7 +14,7 @@ from offload.engine.policy.policy import MAX_VIEW_TOKENS
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
-SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})
+SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "cost_plan": "none"})
 
 
 def text(tokens: int, name: str = "") -> str:
@@ -199,11 +199,11 @@ def test_a_single_text_and_a_sink_have_the_same_ceiling() -> None:
     off = Offloader("memory://", policy=SMALL)
     content = text(9000)
 
-    assert off.offload_text(content, tool_name="read_file", readers="keep") != content
-    with off.open_sink(tool_name="read_file", readers="keep") as sink:
+    assert off.offload_text(content, tool_name="read_file", file_readers="keep") != content
+    with off.open_sink(tool_name="read_file", file_readers="keep") as sink:
         sink.write(content)
     assert sink.info is not None
-    assert off.offload_text(content[:8000], tool_name="read_file", readers="keep") == content[:8000]
+    assert off.offload_text(content[:8000], tool_name="read_file", file_readers="keep") == content[:8000]
 
 
 def test_placeholders_of_another_process_never_leave_for_the_ceiling(tmp_path: Path) -> None:

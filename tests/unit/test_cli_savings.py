@@ -406,7 +406,7 @@ def session(*contents: str, last: str = "done") -> Messages:
 
 
 LONG = "\n".join(f"row {n} in lib/part_{n}.py that nobody needs" for n in range(1000))
-LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_turns=1)}, history="editable")
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_replies=1)}, history="editable")
 
 
 def in_openai_responses(number: int, content: str) -> Messages:
@@ -507,7 +507,7 @@ def test_an_answer_that_is_offloaded_again_costs_its_placeholder_from_then_on() 
             from_model("x"),
         ]
     )
-    sender = Offloading(record, OffloadPolicy(history="editable", by_cost="none"))
+    sender = Offloading(record, OffloadPolicy(history="editable", cost_plan="none"))
 
     bill = measure(record, sender, CACHE)
 

@@ -24,7 +24,7 @@ from offload.messages.formats import adapter_for
 
 LINE = "another line of some words to read\n"
 LONG = LINE * 12_000
-SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})
+SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "cost_plan": "none"})
 
 
 def scan(message: Any) -> Scan:
@@ -212,7 +212,7 @@ def test_parts_are_above_the_ceiling_together_with_the_items_that_stay() -> None
     part = {"type": "mcp_tool_result", "tool_use_id": "m", "content": LINE * 300}
     call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"content": LINE * 300}}
     ceiling = int(tokens(model_of(part, call)) * 0.75)
-    limited = {"preset": "balanced", "max_view_tokens": ceiling, "by_cost": "none"}
+    limited = {"preset": "balanced", "max_view_tokens": ceiling, "cost_plan": "none"}
     out = offloaded(model_of(part, call), OffloadPolicy.model_validate(limited))
 
     [error] = out.errors
@@ -318,7 +318,7 @@ IMAGES = [
         "source": {"type": "base64", "data": PNG, "media_type": "image/png"},
     },
 ]
-MEDIA = OffloadPolicy.model_validate({"preset": "archive", "media": {"min_bytes": 1}})
+MEDIA = OffloadPolicy.model_validate({"preset": "archive", "tool_media": {"min_bytes": 1}})
 
 
 BLOCKS_IN_ORDERS = [

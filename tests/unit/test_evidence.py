@@ -416,7 +416,7 @@ def test_what_redact_removes_is_removed_from_the_text_too_also_encrypted_and_for
 @examples(10)
 def test_a_check_that_goes_on_says_what_a_new_process_says(data: st.DataObject) -> None:
     store = MemoryStore()
-    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=300, after_turns=1)}, min_saving=0)
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=300, after_replies=1)}, min_saving=0)
     off = opened(store, policy=policy)
     messages: list[Any] = [asked("start_0")]
     text = "start_0 step_1 step_2 step_3 step_4 step_5 1234"

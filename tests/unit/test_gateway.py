@@ -294,9 +294,11 @@ Output has been saved to /x/y.txt.
 
 
 @pytest.mark.parametrize("notice", [PERSISTED, NOT_SHOWN])
-@pytest.mark.parametrize("by_cost", ["small", "all"])
-def test_a_notice_of_claude_code_that_it_cut_an_output_stays_whole(notice, by_cost):
-    policy = policy_for(OffloadPolicy(by_cost=by_cost, types={"tool_result": Rule(min_tokens=50)}), ANTHROPIC)
+@pytest.mark.parametrize("cost_plan", ["small", "all"])
+def test_a_notice_of_claude_code_that_it_cut_an_output_stays_whole(notice, cost_plan):
+    policy = policy_for(
+        OffloadPolicy(cost_plan=cost_plan, types={"tool_result": Rule(min_tokens=50)}), ANTHROPIC
+    )
     body = body_of(with_result(notice + REMINDER))
     request = read_request(body, ANTHROPIC)
     off = Offloader("memory://", session="s", policy=policy)
@@ -405,7 +407,7 @@ def with_call(api: Any, given: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("given", [{"path": "x", "content": LOG}, {"content": LOG}])
 def test_only_the_arguments_of_a_call_change_once_the_model_went_on(api, given):
     messages = with_call(api, given)
-    policy = OffloadPolicy(types={"tool_call": Rule(min_tokens=1500, after_turns=1)})
+    policy = OffloadPolicy(types={"tool_call": Rule(min_tokens=1500, after_replies=1)})
 
     before, early, _ = rewritten(messages[:-2], api, policy)
     assert early == before
@@ -498,7 +500,7 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     assert (priced.read, priced.ttl, priced.lookback) == (0.02, 7200, None)
 
     assert changed.tools["Bash"].min_tokens == 10
-    assert changed.tools["Bash"].after_turns == 1
+    assert changed.tools["Bash"].after_replies == 1
     assert changed.exclude_tools[0] == "secret"
     assert changed.cache.ttl == 1800
     enabled = {name for name, rule in changed.types.items() if rule.enabled}

@@ -172,7 +172,7 @@ def test_an_image_in_the_output_of_a_call_that_holds_its_result_leaves_its_argum
         "arguments": '{"of": "the page"}',
         "output": [{"type": "input_image", "image_url": image}, {"type": "input_text", "text": "done"}],
     }
-    policy = OffloadPolicy(media=Rule(min_tokens=1), min_saving=0)
+    policy = OffloadPolicy(tool_media=Rule(min_tokens=1), min_saving=0)
     off = Offloader("memory://", policy=policy)
 
     out = off.offload([call])
@@ -277,7 +277,7 @@ def test_figures_are_right_once_a_token_counter_works_again() -> None:
 
 
 def test_decisions_that_were_given_out_do_not_change_in_later_turns() -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, after_turns=1)})
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, after_replies=1)})
     messages = [called(), answer_to(LOG)]
     off = Offloader("memory://", policy=policy)
     first = off.offload(messages)
@@ -292,7 +292,7 @@ def test_decisions_that_were_given_out_do_not_change_in_later_turns() -> None:
 def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_a_new_process(
     name: str, is_error: bool
 ) -> None:
-    tools = {"Small": Rule(min_chars=10**9), "Slow": Rule(min_chars=1, after_turns=9)}
+    tools = {"Small": Rule(min_chars=10**9), "Slow": Rule(min_chars=1, after_replies=9)}
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=80)}, tools=tools)
     first = [called(), answer_to(LOG)]
     first[0]["content"][0]["name"] = name
@@ -312,7 +312,7 @@ def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_
 
 
 def test_the_texts_of_dropped_messages_are_not_held() -> None:
-    off = Offloader("memory://", session="s", policy=OffloadPolicy(by_cost="all"))
+    off = Offloader("memory://", session="s", policy=OffloadPolicy(cost_plan="all"))
     tracemalloc.start()
     try:
         for n in range(300):

@@ -24,7 +24,7 @@ from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
 LONG = "a line of the output\n" * 1000
-EAGER = OffloadPolicy(media=Rule(min_tokens=1), user_media=Rule(min_tokens=1), min_saving=0)
+EAGER = OffloadPolicy(tool_media=Rule(min_tokens=1), user_media=Rule(min_tokens=1), min_saving=0)
 
 
 def png(width: int, height: int) -> bytes:
@@ -222,7 +222,7 @@ OWN = {"tool_result": Rule(min_tokens=10)}
     [
         (None, 100, ReasonKind.TOO_SMALL),
         (OffloadPolicy(types=OWN), 1200, ReasonKind.DISABLED),
-        (OffloadPolicy(types=OWN, media=Rule(min_bytes=100)), 1200, None),
+        (OffloadPolicy(types=OWN, tool_media=Rule(min_bytes=100)), 1200, None),
     ],
     ids=["small", "own types", "own types and media"],
 )
@@ -238,10 +238,10 @@ def test_an_image_stays_below_the_threshold_or_if_own_types_do_not_name_media(
     assert kind in (None, *(d.reason.kind for d in out.decisions if d.item.media_type))
 
 
-@pytest.mark.parametrize("rule", [Rule(min_tokens=50_000), Rule(min_bytes=100, after_turns=100)])
+@pytest.mark.parametrize("rule", [Rule(min_tokens=50_000), Rule(min_bytes=100, after_replies=100)])
 def test_a_sweep_takes_no_image(tmp_path: Path, rule: Rule) -> None:
     policy = OffloadPolicy(
-        media=rule,
+        tool_media=rule,
         sweep=Sweep(trigger_tokens=1, keep_recent=0),
         min_saving=0,
     )

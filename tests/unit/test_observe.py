@@ -63,7 +63,7 @@ def of(heard: list[ContextEvent], event_type: EventType) -> list[dict[str, Any]]
 def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
     off, heard = opened(policy=None)
     with caplog.at_level(logging.DEBUG, logger="offload"):
-        off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1", readers="keep")
+        off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1", file_readers="keep")
         off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1")
 
     [told] = of(heard, EventType.ITEM_KEPT)

@@ -426,20 +426,20 @@ def test_a_text_of_a_reader_goes_at_once_unless_its_messages_are_offloaded_later
     off = Offloader(tmp_path)
 
     assert off.offload_text(LOG, tool_name=tool) != LOG
-    assert off.offload_text(LOG, tool_name=tool, tool_use_id="other", readers="keep") is LOG
+    assert off.offload_text(LOG, tool_name=tool, tool_use_id="other", file_readers="keep") is LOG
     with off.open_sink(tool_name=tool) as sink:
         sink.write(OTHER)
     assert sink.info is not None
-    with off.open_sink(tool_name=tool, tool_use_id="other", readers="keep") as sink:
+    with off.open_sink(tool_name=tool, tool_use_id="other", file_readers="keep") as sink:
         sink.write(OTHER)
     assert (sink.info, sink.placeholder) == (None, OTHER)
     for take in (partial(off.offload_text, LOG), off.open_sink):
         with pytest.raises(ConfigError, match="readers must be one of"):
-            take(readers="never")  # type: ignore[arg-type]
+            take(file_readers="never")  # type: ignore[arg-type]
 
 
 def test_rules_that_a_caller_gave_hold_for_a_single_text_too(tmp_path):
-    seen_once = OffloadPolicy(tools={"fetch": Rule(after_turns=1)})
+    seen_once = OffloadPolicy(tools={"fetch": Rule(after_replies=1)})
 
     for policy in (seen_once, OffloadPolicy(exclude_tools=("fe*",))):
         assert Offloader(tmp_path, policy=policy).offload_text(LOG, tool_name="fetch") is LOG
@@ -450,7 +450,7 @@ def test_a_text_that_stays_says_why(tmp_path, caplog):
     reasons = {
         "a": (off.offload_text("short", tool_name="a"), "1 tokens, fewer than 1500"),
         "read": (
-            off.offload_text(LOG, tool_name="read", readers="keep"),
+            off.offload_text(LOG, tool_name="read", file_readers="keep"),
             f"offloaded after {LEFT_ALONE} more replies of the model",
         ),
         "mine": (off.offload_text(LOG + "x", tool_name="mine"), "kept by should_offload"),
@@ -655,7 +655,7 @@ class Frozen:
     ids=["frozen", "id", "inside"],
 )
 def test_one_odd_message_costs_no_other_its_placeholder(odd, tmp_path):
-    off = Offloader(tmp_path, policy=OffloadPolicy(types={"user_message": Rule(after_turns=1)}))
+    off = Offloader(tmp_path, policy=OffloadPolicy(types={"user_message": Rule(after_replies=1)}))
     messages = [*conversation(), odd, {"role": "assistant", "content": "I see."}]
 
     out = off.offload(messages)
@@ -675,7 +675,7 @@ def test_a_block_that_is_put_before_an_item_in_place_does_not_lose_its_text(wait
     broken = tmp_path / "root"
     if not wait:
         broken.write_text("in the way")
-    off = Offloader(broken, session="s", policy=OffloadPolicy(tools={"Read": Rule(after_turns=1)}))
+    off = Offloader(broken, session="s", policy=OffloadPolicy(tools={"Read": Rule(after_replies=1)}))
     messages = [call("Read" if wait else "Bash"), result(LOG), {"role": "user", "content": "go"}]
     off.offload(messages)
     if not wait:

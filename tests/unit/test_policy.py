@@ -155,18 +155,18 @@ def test_an_offload_saves_100_tokens() -> None:
 
 
 def test_the_reason_to_wait_counts_the_replies_that_are_left() -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10, after_turns=3)})
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10, after_replies=3)})
     reasons = [policy.decide(item(answers=n)).reason for n in range(4)]
     waits = [Reason(ReasonKind.LATER, count=left) for left in (3, 2, 1)]
     assert reasons == [*waits, Reason(ReasonKind.LARGE, 5000)]
 
 
-@pytest.mark.parametrize(("by_cost", "least"), [("none", 2000), ("small", -(-KEPT_CHARS // 4))])
+@pytest.mark.parametrize(("cost_plan", "least"), [("none", 2000), ("small", -(-KEPT_CHARS // 4))])
 def test_in_an_append_only_conversation_the_cost_decides_about_results_of_a_size(
-    by_cost: Any, least: int
+    cost_plan: Any, least: int
 ) -> None:
-    rule = Rule(min_tokens=2000, after_turns=1)
-    policy = OffloadPolicy(types={"tool_result": rule}, by_cost=by_cost)
+    rule = Rule(min_tokens=2000, after_replies=1)
+    policy = OffloadPolicy(types={"tool_result": rule}, cost_plan=cost_plan)
     for tokens in (least - 1, least):
         assert policy.decide(item(tokens), is_bound=True).is_by_cost == (tokens == least)
 
@@ -191,7 +191,7 @@ def test_a_policy_with_types_or_tools_has_no_rule_for_readers() -> None:
     by_tool = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)})
     for policy in (by_type, by_tool, OffloadPolicy(tools={})):
         assert action(policy, item(tool_name="Read")) == "offload"
-        assert policy.readers is None
+        assert policy.file_readers is None
     assert action(OffloadPolicy(min_saving=5), item(tool_name="Read")) == "wait"
 
 
@@ -204,7 +204,7 @@ def test_globs_ignore_case_and_match_the_whole_name_or_parts_of_words() -> None:
     assert kept == ["keep"] * 4
     others = [action(policy, item(tool_name=t)) for t in ("rebash", "bash2", "brush")]
     assert others == ["offload"] * 3
-    policy = OffloadPolicy(tools={"*read*": Rule(after_turns=1)}, exclude_tools=("*sheet*",))
+    policy = OffloadPolicy(tools={"*read*": Rule(after_replies=1)}, exclude_tools=("*sheet*",))
     assert [action(policy, item(tool_name=t)) for t in ("search_threads", "spreadsheet")] == ["wait", "keep"]
 
 
@@ -215,24 +215,24 @@ def test_a_rule_for_a_tool_wins_over_the_one_for_readers() -> None:
 
 
 def test_the_rule_for_readers_can_be_set() -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule()}, readers=Rule(after_turns=2))
+    policy = OffloadPolicy(types={"tool_result": Rule()}, file_readers=Rule(after_replies=2))
     assert [action(policy, item(tool_name="Read", answers=n)) for n in (0, 1, 2)] == [
         "wait",
         "wait",
         "offload",
     ]
-    in_bytes = OffloadPolicy(readers=Rule(min_bytes=50))
+    in_bytes = OffloadPolicy(file_readers=Rule(min_bytes=50))
     assert in_bytes.counts_bytes
     assert not DEFAULT.counts_bytes
 
 
 def test_readers_offload_applies_no_rule_for_readers() -> None:
     facts = item(tool_name="read_rows")
-    assert DEFAULT.decide(facts, readers="offload").action == "offload"
-    assert DEFAULT.decide(facts, readers="keep").action == "wait"
-    given = OffloadPolicy(tools={"read_*": Rule(after_turns=1)})
-    assert given.decide(facts, readers="offload").action == "wait"
-    assert OffloadPolicy(exclude_tools=("read_*",)).decide(facts, readers="offload").action == "keep"
+    assert DEFAULT.decide(facts, file_readers="offload").action == "offload"
+    assert DEFAULT.decide(facts, file_readers="keep").action == "wait"
+    given = OffloadPolicy(tools={"read_*": Rule(after_replies=1)})
+    assert given.decide(facts, file_readers="offload").action == "wait"
+    assert OffloadPolicy(exclude_tools=("read_*",)).decide(facts, file_readers="offload").action == "keep"
 
 
 # --- the ceiling of a view ------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_texts_above_the_ceiling_are_offloaded_before_the_model_sees_them(change
 
 
 def test_the_ceiling_overrides_after_turns_and_keep_recent() -> None:
-    for rule in (Rule(min_chars=10**9), Rule(after_turns=3), Rule(keep_recent=3)):
+    for rule in (Rule(min_chars=10**9), Rule(after_replies=3), Rule(keep_recent=3)):
         policy = OffloadPolicy(tools={"*": rule}, max_view_tokens=3000)
         assert [action(policy, item(n)) for n in (3000, 3001)][1] == "offload"
         assert action(policy, item(3000)) != "offload"
@@ -364,7 +364,7 @@ def test_an_excluded_tool_wins_over_its_rule_which_applies_to_no_user_message() 
 
 
 def test_an_item_waits_for_the_replies_that_its_rule_requires() -> None:
-    policy = OffloadPolicy(tools={"*": Rule(after_turns=3)})
+    policy = OffloadPolicy(tools={"*": Rule(after_replies=3)})
     waited = [action(policy, item(answers=n)) for n in range(5)]
     assert waited == ["wait", "wait", "wait", "offload", "offload"]
 
@@ -424,8 +424,8 @@ def test_default_retention_has_no_quota_and_it_is_loaded_with_the_policy() -> No
             for field in ("min_tokens", "min_chars", "min_bytes")
             for value in (0, 1.5, "2000", True, float("nan"), float("inf"), [1])
         ),
-        (Rule, "after_turns", -1),
-        (Rule, "after_turns", "1"),
+        (Rule, "after_replies", -1),
+        (Rule, "after_replies", "1"),
         (Rule, "preview_chars", -1),
         (Rule, "preview_chars", 20_001),
         (Rule, "preview_chars", None),

@@ -330,10 +330,10 @@ def kinds(result: OffloadResult) -> set[ReasonKind]:
     return {decision.reason.kind for decision in result.decisions}
 
 
-BY_COST = ("balanced", "economy")
+COST_PLAN = ("balanced", "economy")
 
 
-@pytest.mark.parametrize("name", BY_COST)
+@pytest.mark.parametrize("name", COST_PLAN)
 def test_a_list_given_at_once_equals_one_that_grew_with_and_without_a_restart(name: str) -> None:
     messages, store = session(1, 80), MemoryStore()
     growing = Offloader(store, session="s", policy=policy(name), **NO_CLOCK)
@@ -505,7 +505,7 @@ def test_a_large_user_message_waits_where_a_result_pays() -> None:
 
 def test_own_rules_and_single_texts_have_thresholds_in_every_policy() -> None:
     own = OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)})
-    assert own.by_cost == OffloadPolicy(tools={}).by_cost == "none"
+    assert own.cost_plan == OffloadPolicy(tools={}).cost_plan == "none"
     assert Offloader("memory://", policy=own).offload(session(6), cache="cold").records == []
     economy = Offloader("memory://", policy=policy("economy"))
     assert economy.offload_text(text(2000, 1)) == text(2000, 1)

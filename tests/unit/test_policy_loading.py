@@ -176,7 +176,7 @@ def test_a_rule_by_type_changes_that_rule_of_a_preset_and_no_other(name: Any) ->
     policy = OffloadPolicy.model_validate({"preset": name, "types": {"skill_prompt": {"min_tokens": 77}}})
     assert policy.types["skill_prompt"].min_tokens == 77
     assert policy.tools == preset.tools
-    assert policy.media == preset.media
+    assert policy.tool_media == preset.tool_media
 
 
 def test_presets_differ_in_what_they_keep_and_for_how_long_they_show_a_file() -> None:

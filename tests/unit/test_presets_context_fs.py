@@ -415,7 +415,7 @@ def test_a_tree_needs_no_hard_links(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_session_of_another_store_is_copied_into_a_tree(tmp_path, compress):
-    rule = Rule(min_tokens=1500, after_turns=1)
+    rule = Rule(min_tokens=1500, after_replies=1)
     off = Offloader(tmp_path / "store", session="s", policy=OffloadPolicy(types={"user_message": rule}))
     sent = off.offload(CONVERSATION).messages
     fs = ContextFileSystem(tmp_path / "tree", "s", compress=compress)

@@ -84,7 +84,7 @@ def test_globs_choose_tools_of_servers_and_of_a_category_too() -> None:
 
 def records(store: MemoryStore, *texts: str, item_type: Any = "user_message") -> list[Any]:
     policy = OffloadPolicy(types={item_type: Rule(min_chars=1, preview_chars=0)}, min_saving=0)
-    off = Offloader(store, session="s", policy=policy, codec="raw", refs="short")
+    off = Offloader(store, session="s", policy=policy, codec="raw", id_style="short")
     for text in texts:
         off.offload_text(text, item_type=item_type)
     return off.records()

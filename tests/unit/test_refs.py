@@ -15,16 +15,16 @@ from offload.engine.placeholder import DefaultRenderer
 from offload.reading.tools._grep import parse_cursor
 from offload.records.codec.base import Encoded
 from offload.records.record import Header
-from offload.records.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
+from offload.records.record.header import MAX_DRAWS, REF_FORMS, IdStyle, draw_ref
 from offload.records.session.create import NewRecord, create_records
 from offload.storage.layout import REF_PATTERN, is_ref
 from offload_backends.memory import MemoryStore
 
 DIGEST = hashlib.sha256(b"content").digest()
-STYLES: tuple[RefStyle, ...] = ("letters", "short")
+STYLES: tuple[IdStyle, ...] = ("letters", "short")
 
 
-def drawn(style: RefStyle) -> list[str]:
+def drawn(style: IdStyle) -> list[str]:
     return [draw_ref("s", "tool_result", None, DIGEST, style=style, draw=n) for n in range(MAX_DRAWS)]
 
 
@@ -55,7 +55,7 @@ def test_no_two_draws_for_an_item_are_the_same_and_the_length_of_a_ref_tells_its
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_ref_of_any_draw_is_that_of_its_item_and_any_other_is_not(style: RefStyle) -> None:
+def test_a_ref_of_any_draw_is_that_of_its_item_and_any_other_is_not(style: IdStyle) -> None:
     facts: Any = {"session": "s", "item_type": "tool_result", "created_at": 1.0, "sha256": DIGEST}
     for ref in drawn(style):
         other = ("b" if ref[0] == "a" else "a") + ref[1:]
@@ -72,7 +72,7 @@ def test_what_has_not_the_form_of_a_ref_is_never_looked_up(text: object) -> None
 
 
 def test_an_offloader_with_short_refs_places_finds_searches_and_restores_by_them(tmp_path: Path) -> None:
-    off = Offloader(tmp_path, session="s", refs="short")
+    off = Offloader(tmp_path, session="s", id_style="short")
     text = "a line with a needle in it\n" * 2000
     messages = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text}]}]
 
@@ -92,7 +92,7 @@ def test_an_offloader_with_short_refs_places_finds_searches_and_restores_by_them
 
 def test_a_style_of_refs_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="letters"):
-        Offloader(MemoryStore(), refs="long")  # type: ignore[arg-type] # what a caller may write
+        Offloader(MemoryStore(), id_style="long")  # type: ignore[arg-type] # what a caller may write
 
 
 def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_one(

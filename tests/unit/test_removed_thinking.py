@@ -46,10 +46,10 @@ def sent_without_thinking(off: Offloader, messages: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("refs", ["letters", "short"])
 def test_another_process_restores_it_from_a_record_of_any_form(store: Any, codec: Any, refs: Any) -> None:
     messages = conversation()
-    off = Offloader(store, session="s", model=MODEL, codec=codec, refs=refs)
+    off = Offloader(store, session="s", model=MODEL, codec=codec, id_style=refs)
     sent = sent_without_thinking(off, messages)
     assert off.restore(sent) == messages
-    other = Offloader(store, session="s", model=MODEL, codec=codec, refs=refs)
+    other = Offloader(store, session="s", model=MODEL, codec=codec, id_style=refs)
     assert other.restore(sent) == messages
     assert other.offload(messages).messages == sent
     assert off.verify() == []

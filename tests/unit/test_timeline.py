@@ -41,7 +41,7 @@ from offload.storage.layout import JOURNAL
 from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
-LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}, min_saving=0)
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_replies=2)}, min_saving=0)
 
 
 def journaled(store: Any, **options: Any) -> Offloader:

@@ -151,7 +151,7 @@ def test_small_items_and_those_that_wait_count_together_for_the_least_that_a_swe
 ) -> None:
     waiting = [m for n in range(3) for m in (*turn(("Wait", f"w{n}", text(f"w{n}"))), answer())]
     messages = [*conversation(3), *waiting]
-    rules = OffloadPolicy(types=HIGH, tools={"Wait": Rule(min_tokens=1000, after_turns=100)})
+    rules = OffloadPolicy(types=HIGH, tools={"Wait": Rule(min_tokens=1000, after_replies=100)})
     one = swept_policy().model_copy(update={"tools": rules.tools})
     all_of_it = Offloader(tmp_path, policy=one).offload(messages)
     assert left(all_of_it.messages) == {"c0", "c1", "w0", "w1"}
@@ -165,7 +165,7 @@ def test_small_items_and_those_that_wait_count_together_for_the_least_that_a_swe
 
 def test_items_that_wait_are_swept_without_small_ones_too(tmp_path: Path) -> None:
     messages = [m for n in range(3) for m in (*turn(("Wait", f"w{n}", text(f"w{n}"))), answer())]
-    rules = {"Wait": Rule(min_tokens=1000, after_turns=100)}
+    rules = {"Wait": Rule(min_tokens=1000, after_replies=100)}
     policy = swept_policy(trigger_tokens=1, clear_at_least=1000).model_copy(update={"tools": rules})
 
     assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == {"w0", "w1"}
@@ -199,7 +199,7 @@ def test_what_a_change_of_cached_text_costs_is_told(tmp_path: Path) -> None:
 def test_a_result_that_left_stays_away_if_the_answer_is_taken_back_in_a_new_process_too(
     tmp_path: Path,
 ) -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=1)})
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_replies=1)})
     asked = turn(("Read", "r", text("r")))
     first = Offloader(tmp_path, session="s", policy=policy)
     answered = first.offload([*asked, answer()]).messages
@@ -346,7 +346,7 @@ def test_the_first_records_are_stored_while_others_are_drafted() -> None:
 
 def test_a_result_that_was_offloaded_under_another_name_of_its_call_leaves_in_one_turn_as_in_many() -> None:
     store = MemoryStore()
-    policy = OffloadPolicy(tools={"read": Rule(min_chars=300, after_turns=1)})
+    policy = OffloadPolicy(tools={"read": Rule(min_chars=300, after_replies=1)})
     messages = [*turn(("Bash", "t", text("same"))), answer(), *turn(("read", "t", text("same")))]
     off = Offloader(store, session="s", policy=policy)
     for n in range(1, len(messages) + 1):
@@ -360,7 +360,7 @@ def test_a_result_that_was_offloaded_under_another_name_of_its_call_leaves_in_on
 
 def test_a_result_that_comes_again_in_the_turn_in_which_it_leaves_leaves_with_it() -> None:
     store, messages = MemoryStore("memory://"), turn(("Read", "c", text("a")))
-    policy = OffloadPolicy(tools={"Read": Rule(after_turns=1)})
+    policy = OffloadPolicy(tools={"Read": Rule(after_replies=1)})
     off = Offloader(store, session="s", policy=policy)
     assert left(off.offload(messages).messages) == set()
 
@@ -435,7 +435,7 @@ def test_the_first_turn_of_a_new_process_takes_few_calls_a_message() -> None:
 
 def test_a_small_item_has_the_decision_of_the_policy_on_its_facts_of_now() -> None:
     messages = [message for n in range(4) for message in turn(("Bash", f"t{n}", text(f"t{n}", 3)))]
-    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, after_turns=2, keep_recent=1)})
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, after_replies=2, keep_recent=1)})
     decisions = Offloader("memory://", policy=policy).offload(messages).decisions
     small = [each for each in decisions if each.item.item_type == "tool_result"]
 

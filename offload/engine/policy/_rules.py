@@ -30,8 +30,8 @@ class Rule(PolicyPart):
         min_tokens: offload items of at least this many tokens.
         min_chars: offload items of at least this many characters.
         min_bytes: offload items of at least this many UTF-8 bytes.
-        after_turns: number of model replies with the item in full view before it is offloaded; 0 offloads
-            it before the model sees it, 1 after the model's next reply. Where `OffloadPolicy.by_cost` is not
+        after_replies: number of model replies with the item in full view before it is offloaded; 0 offloads
+            it before the model sees it, 1 after the model's next reply. Where `cost_plan` is not
             "none", they count from the last use of its file, and then it is offloaded when that pays.
         keep_recent: number of the latest items of each tool to keep; older ones at or above the threshold
             are offloaded.
@@ -44,7 +44,7 @@ class Rule(PolicyPart):
     min_tokens: Size | None = None
     min_chars: Size | None = None
     min_bytes: Size | None = None
-    after_turns: Count = 0
+    after_replies: Count = 0
     keep_recent: Count = 0
     preview_chars: Annotated[int, Field(strict=True, ge=0, le=20_000)] = 1000
     ttl: Annotated[Seconds, Field(gt=0)] | None = None
@@ -58,7 +58,7 @@ class Rule(PolicyPart):
             min_tokens: int | None = None,
             min_chars: int | None = None,
             min_bytes: int | None = None,
-            after_turns: int = 0,
+            after_replies: int = 0,
             keep_recent: int = 0,
             preview_chars: int = 1000,
             ttl: Duration | None = None,

@@ -15,57 +15,61 @@ from offload.records.record.header import OffloadableType
 # Threshold of tool results in the default policy.
 DEFAULT_MIN_TOKENS = 1500
 NEVER = Rule(enabled=False)
-MEDIA = Rule(min_tokens=500, after_turns=1)
+MEDIA = Rule(min_tokens=500, after_replies=1)
 # Chosen by the cost of whole sessions, read-backs included (benchmarks/bench_cost.py). The model quotes files
 # and its own arguments when it edits; a user message may be the task.
 TYPES: dict[OffloadableType, Rule] = {
     "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS),
-    "tool_call": Rule(after_turns=LEFT_ALONE, preview_chars=300),
-    "user_message": Rule(after_turns=LEFT_ALONE),
-    "skill_prompt": Rule(after_turns=LEFT_ALONE),
+    "tool_call": Rule(after_replies=LEFT_ALONE, preview_chars=300),
+    "user_message": Rule(after_replies=LEFT_ALONE),
+    "skill_prompt": Rule(after_replies=LEFT_ALONE),
     "assistant_message": NEVER,
     "compaction_summary": NEVER,
     "system_prompt": NEVER,
 }
 # An edit quotes a file exactly, so a file is kept while the model works on it.
-READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=LEFT_ALONE)
+READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_replies=LEFT_ALONE)
 # The model reads the answer of a retrieval tool in full first. The records have its text, so its placeholder
 # needs no preview.
-ANSWERS = Rule(min_tokens=200, after_turns=3, preview_chars=0)
+ANSWERS = Rule(min_tokens=200, after_replies=3, preview_chars=0)
 
 # Where all is offloaded sooner, and where what may be quoted is kept for longer.
 _SOON, _LONG = 5, 36
-_SEEN: dict[str, Any] = {"after_turns": 1}
+_SEEN: dict[str, Any] = {"after_replies": 1}
 _THRESHOLDS = {"min_tokens", "min_chars", "min_bytes"}
 _SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}
 _ANY = {"min_tokens": DEFAULT_MIN_TOKENS}
 # Plain data, so that a caller can change single fields of a named policy.
 _POLICIES: dict[PolicyName, dict[str, Any]] = {
-    "balanced": {"media": MEDIA, "readers": {**_ANY, "after_turns": LEFT_ALONE}, "by_cost": "small"},
+    "balanced": {
+        "tool_media": MEDIA,
+        "file_readers": {**_ANY, "after_replies": LEFT_ALONE},
+        "cost_plan": "small",
+    },
     "economy": {
-        "media": MEDIA,
-        "readers": {**_ANY, "after_turns": _SOON},
+        "tool_media": MEDIA,
+        "file_readers": {**_ANY, "after_replies": _SOON},
         "types": {
-            "tool_call": {"after_turns": _SOON, "preview_chars": 300},
-            "user_message": {"after_turns": _SOON},
-            "skill_prompt": {"after_turns": _SOON},
+            "tool_call": {"after_replies": _SOON, "preview_chars": 300},
+            "user_message": {"after_replies": _SOON},
+            "skill_prompt": {"after_replies": _SOON},
         },
-        "by_cost": "all",
+        "cost_plan": "all",
     },
     "verbatim": {
-        "media": MEDIA,
-        "answers": ANSWERS.model_copy(update={"after_turns": LEFT_ALONE}),
-        "readers": {**_ANY, "after_turns": _LONG},
+        "tool_media": MEDIA,
+        "answers": ANSWERS.model_copy(update={"after_replies": LEFT_ALONE}),
+        "file_readers": {**_ANY, "after_replies": _LONG},
         "types": {
-            "tool_result": {**_ANY, "after_turns": 1},
-            "tool_call": {"after_turns": _LONG, "preview_chars": 300},
-            "user_message": {"after_turns": _LONG},
-            "skill_prompt": {"after_turns": _LONG},
+            "tool_result": {**_ANY, "after_replies": 1},
+            "tool_call": {"after_replies": _LONG, "preview_chars": 300},
+            "user_message": {"after_replies": _LONG},
+            "skill_prompt": {"after_replies": _LONG},
         },
-        "by_cost": "small",
+        "cost_plan": "small",
     },
     "archive": {
-        "media": MEDIA,
+        "tool_media": MEDIA,
         "types": {
             "tool_result": _SMALL_PREVIEW,
             "user_message": _SMALL_PREVIEW | _SEEN,

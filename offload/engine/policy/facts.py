@@ -12,7 +12,7 @@ from offload.messages.base import BlockIndex
 
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
-ByCost = Literal["none", "small", "all"]
+CostPlanItems = Literal["none", "small", "all"]
 PolicyName = Literal["balanced", "economy", "verbatim", "archive"]
 # Written by the model: sent back to the provider unchanged.
 WRITTEN_BY_MODEL = ("assistant_message", "tool_call")

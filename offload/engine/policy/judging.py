@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from offload.engine.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts
+from offload.engine.policy.facts import WRITTEN_BY_MODEL, Action, CostPlanItems, Decision, ItemFacts
 from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.policy.tool_names import matches_any, shows_file
 from offload.records.record.retrieval import LIST, is_answer
@@ -42,13 +42,13 @@ class ItemLimits(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         excluded: as `exclude_tools` of the policy.
         ceiling: as `max_view_tokens` of the policy.
-        by_cost: as in the policy.
+        cost_plan: as in the policy.
         is_bound: whether messages that were sent may not change.
     """
 
     excluded: tuple[str, ...]
     ceiling: int | None
-    by_cost: ByCost
+    cost_plan: CostPlanItems
     is_bound: bool
 
 
@@ -131,15 +131,15 @@ def _once(rule: Rule, item: ItemFacts) -> tuple[Action, Reason]:
     """Judge a large item that may be offloaded before it is first sent, and never later."""
     if item.answers:
         return "keep", _SENT
-    if rule.after_turns:
+    if rule.after_replies:
         return "keep", Reason(ReasonKind.SHOWN_FIRST, item.tokens)
     return "offload", Reason(ReasonKind.LARGE, item.tokens)
 
 
 def _in_time(rule: Rule, item: ItemFacts) -> tuple[Action, Reason]:
     """Judge a large item that may be offloaded at any time."""
-    if item.answers < rule.after_turns:
-        return "wait", Reason(ReasonKind.LATER, count=rule.after_turns - item.answers)
+    if item.answers < rule.after_replies:
+        return "wait", Reason(ReasonKind.LATER, count=rule.after_replies - item.answers)
     if item.newer < rule.keep_recent:
         return "wait", Reason(ReasonKind.RECENT, count=rule.keep_recent)
     return "offload", Reason(ReasonKind.LARGE, item.tokens)
@@ -152,10 +152,10 @@ def _is_by_cost(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bo
     if limits.is_bound:
         if item.answers or item.item_type in WRITTEN_BY_MODEL:
             return False
-        if rule.after_turns:
+        if rule.after_replies:
             # A result that the rule would show in full; a user's text may be the task.
             is_large = (
-                not is_small if limits.by_cost == "none" else item.chars >= KEPT_CHARS * rule.after_turns
+                not is_small if limits.cost_plan == "none" else item.chars >= KEPT_CHARS * rule.after_replies
             )
             return item.item_type == "tool_result" and is_large
         if not is_small:
@@ -165,21 +165,21 @@ def _is_by_cost(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bo
         return False
     # A small user message may be the task.
     is_small_result = is_small and item.item_type in ("tool_result", "tool_call")
-    return limits.by_cost == "all" or (limits.by_cost == "small" and is_small_result)
+    return limits.cost_plan == "all" or (limits.cost_plan == "small" and is_small_result)
 
 
 def _names_chars(item: ItemFacts, limits: ItemLimits) -> int:
-    if not limits.is_bound or limits.by_cost == "none" or item.item_type != "tool_result":
+    if not limits.is_bound or limits.cost_plan == "none" or item.item_type != "tool_result":
         return 0
     return min(item.chars // NAMES_SHARE, NAMES_CHARS)
 
 
 def _preview_chars(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bool) -> int:
-    if limits.by_cost == "none":
+    if limits.cost_plan == "none":
         return rule.preview_chars
     if limits.is_bound:
         times = FILE_PREVIEWS if shows_file(item.tool_name) else 1
         return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
-    if rule.after_turns or is_small:
+    if rule.after_replies or is_small:
         return min(rule.preview_chars, SEEN_PREVIEW_CHARS)
     return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))

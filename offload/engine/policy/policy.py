@@ -13,7 +13,7 @@ from offload.base.threads.locks import cached
 from offload.engine.policy._rules import Retention, Rule, Sweep
 from offload.engine.policy.cache import CacheModel, fields_of
 from offload.engine.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
-from offload.engine.policy.facts import ByCost, Decision, ItemFacts, PolicyName, Readers
+from offload.engine.policy.facts import CostPlanItems, Decision, ItemFacts, PolicyName, Readers
 from offload.engine.policy.judging import ItemLimits, judge
 from offload.engine.policy.models import HistoryRule
 from offload.engine.policy.tool_names import matches, shows_file
@@ -24,7 +24,7 @@ from offload.records.record.retrieval import LIST, is_answer
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-_AT_ONCE: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
+_AT_ONCE: Mapping[str, int] = {"after_replies": 0, "keep_recent": 0}
 P = TypeVar("P", bound="OffloadPolicy")
 
 
@@ -39,19 +39,19 @@ class OffloadPolicy(LoadableSettings):
         tools: rules by tool name. The names are globs that ignore case; the first match wins, and a rule
             for the tool wins over one for the type.
         exclude_tools: globs of tools whose results are always kept.
-        readers: the rule for file readers and browsers that no glob of `tools` matches, recognized by a whole
-            word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. It applies to tools
+        file_readers: the rule for file readers and browsers that no glob of `tools` matches, known by a word
+            in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. It applies to tools
             that edit files too. The default keeps their results while the model works on the file; a policy
             that sets `types` or `tools` has no default here, and one that sets `types` none for images.
         answers: the rule for answers of the retrieval tools that show content, under any prefix of a client.
-            The model always sees an answer in full first, so `after_turns` must be at least 1; it counts from
-            the last call that reads the same item. A policy that offloads no tool results offloads none.
+            The model always sees an answer in full first, so `after_replies` must be at least 1; it counts
+            from the last call that reads the same item. A policy that offloads no tool results offloads none.
         max_view_tokens: maximum tokens of one text that the model reads, and of the new texts of one turn
             together. Texts above it are offloaded before the model sees them, the largest first, including
             errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
             or read by code are kept; the errors of the call name each that is larger. Images and documents
             do not count, since their tokens are estimates. None is unlimited.
-        media: the rule for images and documents in tool results. No tool shows them again, so the model
+        tool_media: the rule for images and documents in tool results. No tool shows them again, so the model
             should see them first; sweeps never offload them.
         user_media: the rule for images and documents of the user, which are kept by default.
         min_saving: keep an item if replacing it by its placeholder frees fewer tokens than this.
@@ -65,9 +65,9 @@ class OffloadPolicy(LoadableSettings):
             as a signed block of thinking is in the conversation, unless its model is known to allow edits.
             "rewrite" offloads items later in any conversation; where a model binds its thinking, that after
             the first change is removed and stored.
-        by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
+        cost_plan: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" results and arguments, below the threshold of their rule; "all", of any size; or
-            "none". What the model has seen is then offloaded in batches that pay, and `after_turns` counts
+            "none". What the model has seen is then offloaded in batches that pay, and `after_replies` counts
             the replies since the last use of an item's file. Its preview has at most 300 characters; of files
             that can only be offloaded unseen it has three times `preview_chars`, and their names follow it.
             The default is "small"; for a policy that sets `types` or `tools` it is "none".
@@ -80,17 +80,17 @@ class OffloadPolicy(LoadableSettings):
     types: dict[OffloadableType, Rule] = Field(default_factory=dict)
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
-    readers: Rule | None = None
+    file_readers: Rule | None = None
     answers: Rule = ANSWERS
     max_view_tokens: Size | None = MAX_VIEW_TOKENS
-    media: Rule = NEVER
+    tool_media: Rule = NEVER
     user_media: Rule = NEVER
     min_saving: Count = 100
     sweep: Sweep | None = None
     retention: Retention = Retention()
     cache: CacheModel = CacheModel()
     history: HistoryRule = "auto"
-    by_cost: ByCost = "none"
+    cost_plan: CostPlanItems = "none"
 
     if TYPE_CHECKING:
         # Checkers would take the type of `cache` from the field, which accepts no name.
@@ -100,17 +100,17 @@ class OffloadPolicy(LoadableSettings):
             types: Mapping[OffloadableType, Rule] | Mapping[str, Rule] = ...,
             tools: Mapping[str, Rule] = ...,
             exclude_tools: Sequence[str] = (),
-            readers: Rule | None = None,
+            file_readers: Rule | None = None,
             answers: Rule = ...,
             max_view_tokens: int | None = MAX_VIEW_TOKENS,
-            media: Rule = ...,
+            tool_media: Rule = ...,
             user_media: Rule = ...,
             min_saving: int = 100,
             sweep: Sweep | None = None,
             retention: Retention = ...,
             cache: CacheModel | str | Mapping[str, Any] = ...,
             history: HistoryRule = "auto",
-            by_cost: ByCost = "none",
+            cost_plan: CostPlanItems = "none",
         ) -> None: ...
 
     @model_validator(mode="before")
@@ -125,21 +125,27 @@ class OffloadPolicy(LoadableSettings):
             changes = {name: value for name, value in data.items() if name != "preset"}
             data = named_policy(data["preset"], changes)
         is_default = "types" not in data and "tools" not in data
-        readers, by_cost = (READERS, "small") if is_default else (None, "none")
+        file_readers, cost_plan = (READERS, "small") if is_default else (None, "none")
         media = NEVER if "types" in data else MEDIA
         types = data.get("types", {})
         if not isinstance(types, dict):
             return data
-        named = {"readers": readers, "media": media, "by_cost": by_cost, **data, "types": {**TYPES, **types}}
+        named = {
+            "file_readers": file_readers,
+            "tool_media": media,
+            "cost_plan": cost_plan,
+            **data,
+            "types": {**TYPES, **types},
+        }
         if "answers" not in data and not _is_enabled(types.get("tool_result")):
             named["answers"] = NEVER
         return named
 
     @model_validator(mode="after")
     def _shows_answers(self) -> Self:
-        if self.answers.enabled and not self.answers.after_turns:
+        if self.answers.enabled and not self.answers.after_replies:
             raise ValueError(
-                "answers: after_turns must be at least 1, got 0: the model would ask again and again"
+                "answers: after_replies must be at least 1, got 0: the model would ask again and again"
             )
         return self
 
@@ -161,7 +167,7 @@ class OffloadPolicy(LoadableSettings):
     @cached
     def counts_bytes(self) -> bool:
         """Whether a rule has a threshold in bytes; counting them takes a pass over the text."""
-        rules = (*self.types.values(), *self.tools.values(), self.readers)
+        rules = (*self.types.values(), *self.tools.values(), self.file_readers)
         return any(rule is not None and rule.min_bytes is not None for rule in rules)
 
     def bytes_of(self, text: str) -> int:
@@ -203,13 +209,13 @@ class OffloadPolicy(LoadableSettings):
             return rule.model_copy(update=_AT_ONCE)
 
         changes = {
-            "readers": None if self.readers is None else now(self.readers),
+            "file_readers": None if self.file_readers is None else now(self.file_readers),
             "answers": NEVER,
-            "media": now(self.media),
+            "tool_media": now(self.tool_media),
             "user_media": now(self.user_media),
             "max_view_tokens": None,
             "sweep": None,
-            "by_cost": "none",
+            "cost_plan": "none",
             "history": "editable",
         }
         return with_rules(self, now, changes)
@@ -222,7 +228,7 @@ class OffloadPolicy(LoadableSettings):
         """
 
         def seen(rule: Rule) -> Rule:
-            return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
+            return rule.model_copy(update={"after_replies": max(1, rule.after_replies)})
 
         ceiling = self.max_view_tokens
         changes = {
@@ -232,40 +238,40 @@ class OffloadPolicy(LoadableSettings):
                 "tool_call": seen(self.types["tool_call"]),
                 "user_message": NEVER if ceiling is None else Rule(min_tokens=ceiling + 1),
             },
-            "readers": None if self.readers is None else seen(self.readers),
-            "media": NEVER,
+            "file_readers": None if self.file_readers is None else seen(self.file_readers),
+            "tool_media": NEVER,
             "user_media": NEVER,
             "exclude_tools": (*self.exclude_tools, f"*{LIST}"),
         }
         return with_rules(self, seen, changes)
 
-    def decide(self, item: ItemFacts, *, readers: Readers = "keep", is_bound: bool = False) -> Decision:
+    def decide(self, item: ItemFacts, *, file_readers: Readers = "keep", is_bound: bool = False) -> Decision:
         """Decide on one item by its rule, see `judge`.
 
         Args:
             item: facts about the item.
-            readers: "offload" applies no rule for file readers, for callers that do not offload later.
+            file_readers: "offload" applies no rule for file readers, for callers that do not offload later.
             is_bound: whether messages that were sent may not change.
         """
-        limits = ItemLimits(self.exclude_tools, self.max_view_tokens, self.by_cost, is_bound)
-        return judge(self.rule_for(item, readers), item, limits)
+        limits = ItemLimits(self.exclude_tools, self.max_view_tokens, self.cost_plan, is_bound)
+        return judge(self.rule_for(item, file_readers), item, limits)
 
-    def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
-        """Return the rule for an item; `readers` as in `decide`."""
-        rule = self._rule_for(item, readers)
+    def rule_for(self, item: ItemFacts, file_readers: Readers = "keep") -> Rule:
+        """Return the rule for an item; `file_readers` as in `decide`."""
+        rule = self._rule_for(item, file_readers)
         return rule.model_copy(update=_AT_ONCE) if item.is_report else rule
 
-    def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
+    def _rule_for(self, item: ItemFacts, file_readers: Readers) -> Rule:
         if item.media_type is not None:
-            return self.media if item.item_type == "tool_result" else self.user_media
+            return self.tool_media if item.item_type == "tool_result" else self.user_media
         if is_answer(item.item_type, item.tool_name):
             return self.answers
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
                 if matches(item.tool_name, glob):
                     return rule
-            if self.readers is not None and readers == "keep" and shows_file(item.tool_name):
-                return self.readers
+            if self.file_readers is not None and file_readers == "keep" and shows_file(item.tool_name):
+                return self.file_readers
         types: Mapping[Any, Rule] = self.types
         return types.get(item.item_type, NEVER)
 

@@ -19,7 +19,7 @@ from offload.engine.settings.fields import check_fields
 from offload.engine.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, host_call
 from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_offer
 from offload.errors import ConfigError, OffloadError, check_choice, check_texts, did_you_mean, failure
-from offload.records.record.header import REF_FORMS, RefStyle
+from offload.records.record.header import REF_FORMS, IdStyle
 from offload.records.record.titles import checked_agent
 
 OnError = Literal["keep", "raise", "truncate"]
@@ -32,13 +32,13 @@ class Options(Hooks):
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
 
     Raises:
-        ConfigError: an unknown `refs` or `on_error`, a policy, renderer, hook or prompt of the wrong type.
+        ConfigError: an unknown `id_style` or `on_error`; a policy, renderer, hook or prompt of a wrong type.
     """
 
     policy: policies.OffloadPolicy = field(default_factory=policies.policy_of)
     placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
     codec: str = "zstd"
-    refs: RefStyle = "letters"
+    id_style: IdStyle = "letters"
     token_counter: TokenCounter | None = None
     tools: Sequence[str] = TOOL_NAMES
     max_answer_chars: int = MAX_ANSWER_CHARS
@@ -68,7 +68,7 @@ class Options(Hooks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("refs", self.refs, REF_FORMS)
+        check_choice("id_style", self.id_style, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
         check_fields(self.references)
         check_offer(self.tools, self.max_answer_chars)
@@ -144,7 +144,7 @@ class OptionArguments(PresetOptions, total=False):
     policy: policies.OffloadPolicy | PolicyName | None
     placeholder: PlaceholderRenderer | None
     codec: str
-    refs: RefStyle
+    id_style: IdStyle
     prompt: str | None
     journal: bool
 

@@ -55,7 +55,7 @@ class ClearedResults:
         policy = OffloadPolicy(
             types={**_RESULTS, "tool_call": inputs},
             answers=_NEVER,
-            media=_ALWAYS,
+            tool_media=_ALWAYS,
             min_saving=0,
             history="editable",
         )

@@ -77,7 +77,7 @@ class ResultOffloader:
         has_images: offload images and audio too; the model then cannot see them.
         hides_schemas: declare no output schemas; of a large structured result only the texts remain.
         options: options of `Offloader`. Its policy decides once on each result, before the client gets it:
-            a rule with `after_turns` or `keep_recent` keeps results in full.
+            a rule with `after_replies` or `keep_recent` keeps results in full.
 
     Raises:
         ConfigError: an invalid argument.
@@ -206,12 +206,12 @@ class ResultOffloader:
         text = _json(value)
         size = len(text), len(encode_text(text)), self.offloader.options.count_tokens(text)
         facts = ItemFacts(0, None, "tool_result", tool, None, *size)
-        return self.offloader.policy.decide(facts, readers="offload").action == "offload"
+        return self.offloader.policy.decide(facts, file_readers="offload").action == "offload"
 
 
 def _for_results(policy: OffloadPolicy, min_tokens: int | None, exclude: Sequence[str]) -> OffloadPolicy:
     """Return `policy` for single results, which have no later turn, with the caller's changes."""
-    changes: Json = {"by_cost": "none", "exclude_tools": (*policy.exclude_tools, *exclude)}
+    changes: Json = {"cost_plan": "none", "exclude_tools": (*policy.exclude_tools, *exclude)}
     if min_tokens is not None:
         rule = policy.types["tool_result"]
         rule = Rule(min_tokens=min_tokens, preview_chars=rule.preview_chars, ttl=rule.ttl)

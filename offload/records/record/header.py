@@ -33,7 +33,7 @@ OffloadableType = Literal[
 ]
 ITEM_TYPES: tuple[str, ...] = get_args(OffloadableType)
 
-RefStyle = Literal["letters", "short"]
+IdStyle = Literal["letters", "short"]
 
 
 class RefForm(NamedTuple):
@@ -51,7 +51,7 @@ class RefForm(NamedTuple):
     longest: int
 
 
-REF_FORMS: dict[RefStyle, RefForm] = {
+REF_FORMS: dict[IdStyle, RefForm] = {
     "letters": RefForm(string.ascii_lowercase, REF_LETTERS, 20),
     "short": RefForm(string.digits + string.ascii_lowercase, 5, 6),
 }
@@ -231,7 +231,7 @@ def draw_ref(
     sha256: bytes,
     form: str | None = None,
     *,
-    style: RefStyle = "letters",
+    style: IdStyle = "letters",
     draw: int = 0,
 ) -> str:
     """Return the ref of an item, drawn from a SHA-256 of its identity.

@@ -30,7 +30,7 @@ from offload.records.record.header import (
     REF_FORMS,
     Counts,
     Head,
-    RefStyle,
+    IdStyle,
     draw_ref,
     drawn_by,
 )
@@ -89,7 +89,7 @@ class Session(SessionReader):
 
     Args:
         codec: the codec of new records; existing records are read by the codec of their key.
-        refs: the style of new refs; refs of any style are read.
+        id_style: the style of new refs; refs of any style are read.
         category: returns the category of an item type and tool name, if the placeholders name one.
 
     Attributes:
@@ -102,27 +102,29 @@ class Session(SessionReader):
         store: OffloadStore,
         name: str,
         codec: Codec,
-        refs: RefStyle = "letters",
+        id_style: IdStyle = "letters",
         category: Callable[[str, str | None], str] | None = None,
     ) -> None:
         super().__init__(store, name)
-        self._use(codec, refs, category)
+        self._use(codec, id_style, category)
         self._stored_here: set[str] = set()
         # Adopted records that may be lost in a power cut.
         self._undurable: set[str] = set()
         self._last_deletion = latest_deletion(store, name)
 
     def beside(
-        self, codec: Codec, refs: RefStyle, category: Callable[[str, str | None], str] | None
+        self, codec: Codec, id_style: IdStyle, category: Callable[[str, str | None], str] | None
     ) -> Session:
         """Return the same session with new records in another form; both know what one of them learns."""
         other = copy(self)
-        other._use(codec, refs, category)  # noqa: SLF001 # of this class
+        other._use(codec, id_style, category)  # noqa: SLF001 # of this class
         return other
 
-    def _use(self, codec: Codec, refs: RefStyle, category: Callable[[str, str | None], str] | None) -> None:
+    def _use(
+        self, codec: Codec, id_style: IdStyle, category: Callable[[str, str | None], str] | None
+    ) -> None:
         self._codec: Codec = codec
-        self._refs: RefStyle = refs
+        self._id_style: IdStyle = id_style
         self._category = category
         self._problem: OffloadError | None = None
         self.checks_adopted: bool = True
@@ -244,7 +246,7 @@ class Session(SessionReader):
                 other = draw_ref(name, *item[:4], style=style, draw=draw)
                 if self.has_had(other):
                     return other
-        return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
+        return draw_ref(self.name, *item[:4], style=self._id_style, draw=draw)
 
     def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:
         """Return the identity of an item in this session, given the digest of its stored content."""
@@ -281,7 +283,7 @@ class Session(SessionReader):
         drawn_in = drawn_by(ref, item, (self.name, *self.facts.origins))
         if drawn_in is None:
             # The ref of a record that another session shared: it is gone, and no other record may have it.
-            ref, drawn_in = draw_ref(self.name, *item[:4], style=self._refs, draw=draw), self.name
+            ref, drawn_in = draw_ref(self.name, *item[:4], style=self._id_style, draw=draw), self.name
         header = self._header(draft, ref, None if drawn_in == self.name else drawn_in)
         codec = QUOTING if draft.quotes else self._codec
         key = record_key(header, counts, codec.suffix, self.catalog.next_generation(ref))

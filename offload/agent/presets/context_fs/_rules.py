@@ -62,4 +62,4 @@ class DocumentRules(SettingsModel):
     def _rule(self, item_type: str, **when: int) -> dict[str, Any]:
         """Return a rule as plain data: a placeholder has no preview, and the model sees the item once."""
         is_enabled = self.offload_enabled and self.type_enabled.get(item_type, item_type in _OFFLOADED_TYPES)
-        return {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": self.ttl, **when}
+        return {"enabled": is_enabled, "after_replies": 1, "preview_chars": 0, "ttl": self.ttl, **when}

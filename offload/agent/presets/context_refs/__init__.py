@@ -133,7 +133,7 @@ class ContextRefs:
             policy=RefPolicy.of(groups) if policy is None else policy,
             placeholder=self._line,
             codec="zstd" if compress else "raw",
-            refs="short",
+            id_style="short",
             prompt=prompt_for(options.get("tools", TOOL_NAMES)),
             **({"max_answer_chars": _ANSWER_CHARS} | options),
         )

@@ -42,9 +42,9 @@ class HistoryPolicy(OffloadPolicy):
             types=cls._types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups, history=history
         )
 
-    def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
+    def rule_for(self, item: ItemFacts, file_readers: Readers = "keep") -> Rule:
         """Return the rule for an item; one in `tools` wins over those for groups."""
-        rule = super().rule_for(item, readers)
+        rule = super().rule_for(item, file_readers)
         if rule is not self.types["tool_result"] or not self.groups.keeps(item.tool_name):
             return rule
         if self.max_view_tokens is None:
@@ -57,8 +57,8 @@ class RefPolicy(HistoryPolicy):
 
     _types: ClassVar = {"tool_result": _TOOL, **dict.fromkeys(_OTHER_TYPES, _NEVER)}
 
-    def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
-        rule = super().rule_for(item, readers)
+    def rule_for(self, item: ItemFacts, file_readers: Readers = "keep") -> Rule:
+        rule = super().rule_for(item, file_readers)
         is_bash = self.groups.category(item.item_type, item.tool_name) == "Bash"
         return _BASH if rule is self.types["tool_result"] and is_bash else rule
 

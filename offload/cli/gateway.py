@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from offload.cli.options import StoreOption
+from offload.cli.options import NoJournalOption, StoreOption
 from offload.cli.stores import check_writable, place_of, store_at
 from offload.cli.terminal import out, say
 from offload.engine.settings.loader import load_config
@@ -59,9 +59,7 @@ def gateway(
             help="Longest wait for a slow store to say what was sent before a restart; then status 503.",
         ),
     ] = 30.0,
-    keeps_no_journal: Annotated[
-        bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")
-    ] = False,
+    keeps_no_journal: NoJournalOption = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", help="Log a line per request.")] = False,
 ) -> None:
     """Replace old large tool results in the requests of a client to the API of a model.

@@ -47,6 +47,9 @@ IdArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id or its beginning, `last`, placeholder, or path of a context file."),
 ]
+NoJournalOption = Annotated[
+    bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -20,7 +20,7 @@ import typer
 
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
-from offload.cli.options import FolderSessionOption, StoreOption
+from offload.cli.options import FolderSessionOption, NoJournalOption, StoreOption
 from offload.cli.stores import check_lasting, check_writable, store_at
 from offload.cli.terminal import count
 from offload.engine.settings.loader import load_config
@@ -163,6 +163,7 @@ def wrap(
     ] = None,
     store: StoreOption = None,
     session: FolderSessionOption = None,
+    keeps_no_journal: NoJournalOption = False,
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
@@ -180,7 +181,7 @@ def wrap(
     if program is None:
         raise typer.Exit(run_child(command))  # which says why
     name = load_config(arguments={"session": session}).settings.session or folder_session()
-    off = Offloader.from_config(store=store_at(store), session=name, journal=True)
+    off = Offloader.from_config(store=store_at(store), session=name, journal=not keeps_no_journal)
     check_lasting(off.store)
     check_writable(off.store, name)
     began = time.time()
@@ -296,7 +297,8 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     parts = [count(status["requests"], "request"), kept]
     if freed and accounts:
         parts += filter(None, (_saved(accounts), *_read_back(accounts)))
-    return [*problems, f"{', '.join(parts)}. See them: offload log, offload serve"]
+    shown = "offload log" if accounts else "offload ls"
+    return [*problems, f"{', '.join(parts)}. See them: {shown}, offload serve"]
 
 
 def _saved(accounts: Sequence[Account]) -> str:

@@ -303,6 +303,15 @@ def test_no_proxy_comes_between_a_client_and_its_gateway(project, upstream, exce
     assert wrap._without_proxy(excepted) == given
 
 
+def test_conversations_are_not_kept_if_that_is_asked(project, upstream):
+    client(project)
+    _, _, [line] = run(project, "--upstream", upstream.url, "--without-journal", "claude")
+
+    assert line.endswith(" tokens kept out. See them: offload ls, offload serve")
+    assert not (project.parent / "store" / "j").exists()
+    assert (project.parent / "store" / "r").is_dir()
+
+
 def test_a_client_that_sends_nothing_through_it_is_told_so(project, upstream):
     client(project, bodies=[])
     _, _, err = run(project, "--upstream", upstream.url, "claude")

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 # A module or a folder of modules of `offload`, and the tests that are to find its faults, the quickest first.
 MODULES: dict[str, Sequence[str]] = {
     "engine/items.py": (
+        "unit/test_items.py",
         "unit/test_turns.py",
         "unit/test_history.py",
         "unit/test_hooks.py",

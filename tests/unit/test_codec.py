@@ -229,6 +229,7 @@ def claims_64_gib() -> bytes:
         (zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(b"hello"), 5),
         (zstandard.ZstdCompressor(write_checksum=False).compress(b"hello"), 5),
         (b"", 5),
+        (b"no frame", 5),
     ],
     ids=[
         "64GiB",
@@ -242,6 +243,7 @@ def claims_64_gib() -> bytes:
         "no-size",
         "no-sum",
         "none",
+        "no-frame",
     ],
 )
 def test_a_frame_that_lies_about_its_size_is_refused_without_taking_memory(

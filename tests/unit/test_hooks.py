@@ -295,6 +295,18 @@ def test_what_is_no_function_is_refused_by_name(name: str) -> None:
 # One that fails
 
 
+def test_a_redaction_that_fails_for_one_item_keeps_that_one_alone(tmp_path: Path) -> None:
+    def picky(text: str) -> str:
+        if text != OTHER:
+            raise RuntimeError("no pattern for this")
+        return text
+
+    off = Offloader(tmp_path, session="s", redact=picky)
+    for messages in (conversation(LOG, OTHER), [*conversation(LOG, OTHER), *conversation("small" * 300)]):
+        out = off.offload(messages)
+        assert [b["content"].startswith("[Offloaded:") for b in out.messages[1]["content"]] == [False, True]
+
+
 def test_a_restore_does_not_wait_for_a_turn_whose_hook_waits_for_the_loop(tmp_path: Path) -> None:
     async def main() -> Messages:
         off = Offloader(tmp_path, session="s")

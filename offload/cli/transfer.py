@@ -15,13 +15,13 @@ from offload.cli.options import BranchOption, IdArgument, JsonOption, SessionNam
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, note_clear, open_record, place_of, store_at
 from offload.cli.tables import print_done, print_report
-from offload.cli.terminal import PROBLEMS, count, metering, progress, say
+from offload.cli.terminal import PROBLEMS, count, metering, note, progress, say
 from offload.cli.workers import OnOption, WorkersOption, check_shared, executor_of
 from offload.maintenance import transfer
 from offload.reading.timeline import Timeline
 from offload.records.index.objects import session_parts
 from offload.records.session.reader import SessionReader
-from offload.storage.layout import JOURNAL, RECORD, encode_part
+from offload.storage.layout import FILE, JOURNAL, RECORD, TRANSCRIPT, VALUE, encode_part
 
 _As = Annotated[
     str | None,
@@ -106,6 +106,9 @@ def _copy_all(
             "failures": failures,
         },
     )
+    left = [family.prefix() for family in (FILE, VALUE, TRANSCRIPT) if any(source.keys(family.prefix()))]
+    if left:
+        note(f"not copied: {', '.join(left)}, which frameworks have stored; copy it with a tool of the store")
     if failures:
         raise typer.Exit(PROBLEMS)
 

@@ -21,7 +21,7 @@ import pytest
 from command import Run, is_one_line_from_us
 from rich.console import Console
 
-from offload import Offloader
+from offload import Offloader, open_store
 from offload.base.text import size_text
 from offload.cli import catalog, config, tables, terminal
 from offload.cli.app import COMMANDS, GROUPS
@@ -250,6 +250,13 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
     document = json.loads(done.stdout)
     assert [document[name] for name in ("sessions", "copied", "already_there")] == [2, 1, 0]
     assert [(f["session"], f["fault"]) for f in document["failures"]] == [("t", "corrupt")]
+
+
+def test_a_copy_of_a_store_says_what_of_it_is_no_session(run: Run, store: Path, tmp_path: Path) -> None:
+    open_store(store).put("f/crew/report", b"x")
+    done = run("copy", store, tmp_path / "copy")
+    assert (done.returncode, "not copied: f/, which frameworks have stored" in done.stderr) == (0, True)
+    assert not (tmp_path / "copy" / "f").exists()
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_a_new_process_reads_the_items_of_the_session(s3_bucket):
 def test_a_file_reader_result_is_shown_once_in_full(store, run):
     script, numbered = twice(READER)
 
-    run(agent(script, OffloadCrew(store), numbered))
+    run(agent(script, OffloadCrew(store, policy=scenario.SHOWN_ONCE), numbered))
 
     assert script.seen[1][-1] == report("alice")
     assert scenario.refs(script.seen[2])

@@ -177,7 +177,9 @@ def test_a_late_placeholder_replaces_the_result_in_the_state_of_a_deep_agent(sto
     small = "\n".join(report().splitlines()[:800])
     tools = tool(scenario.READER, returns=lambda: small), tool("lookup", returns=lambda: "42")
 
-    state = run(agent(script, *tools, middleware=[OffloadMiddleware(store)]), thread())
+    state = run(
+        agent(script, *tools, middleware=[OffloadMiddleware(store, policy=scenario.SHOWN_ONCE)]), thread()
+    )
 
     assert script.seen[1][-1] == small
     assert scenario.refs(script.seen[2])

@@ -18,7 +18,7 @@ from smolagents import ActionStep, ChatMessage, CodeAgent, TaskStep, Tool, ToolC
 from smolagents.memory import Timing, ToolCall
 from smolagents.utils import AgentError
 
-from offload import OffloadPolicy
+from offload import OffloadPolicy, Rule
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.integrations.smolagents import OffloadSteps
 from offload.testing import FaultyStore
@@ -158,7 +158,7 @@ def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
 def test_a_file_reader_result_is_shown_once_in_full(store, agent):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
-    offloading = OffloadSteps(store)
+    offloading = OffloadSteps(store, policy=scenario.SHOWN_ONCE)
     made = agent(script, offloading, tool(READER, returns=lambda: report(next(owners))))
 
     made.run(QUESTION)
@@ -172,7 +172,9 @@ def test_a_file_reader_result_is_shown_once_in_full(store, agent):
 
 def test_a_long_task_is_shown_once_in_full(store):
     script = Script([scenario.ask("ping"), scenario.end])
-    offloading = OffloadSteps(store)
+    offloading = OffloadSteps(
+        store, policy=OffloadPolicy(types={"user_message": Rule(min_tokens=1000, after_replies=1)})
+    )
     made = calling(script, offloading, tool("ping", returns=lambda: "pong"))
 
     made.run(report())
@@ -199,7 +201,7 @@ def test_long_arguments_of_a_call_are_offloaded(store):
             return str(len(text))
 
     script = Script([write, scenario.ask("ping", "call_1"), scenario.end])
-    offloading = OffloadSteps(store)
+    offloading = OffloadSteps(store, policy=scenario.SHOWN_ONCE)
     made = calling(script, offloading, Send(), tool("ping", returns=lambda: "pong"))
 
     made.run(QUESTION)

@@ -294,7 +294,9 @@ def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
     else:
         source = _LINES + encode_text(_PART.sub(_widened, normalize("NFC", pattern)))
     try:
-        regex = re2.compile(source, options)
+        # RE2 takes locks of its own meanwhile, which a forked child would wait for without end.
+        with NO_FORK:
+            regex = re2.compile(source, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason

@@ -402,7 +402,7 @@ class RemovedThinking:
         new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
         some = self._all_stripped(messages, new)
         self._store(some)
-        # What was removed before is sent where it is required.
+        # Thinking that was removed before is sent where it is required.
         blocks = sum(map(len, thinking.values() if known.is_required else (one.keys for one in some)))
         if blocks:
             self._observer.thinking_removed(blocks, cause)

@@ -162,7 +162,7 @@ class KnownModel(NamedTuple):
         return next((one for one in reversed(self.prices) if one.since is None or one.since <= on), None)
 
 
-# What the collection lacks, by the pages of the providers on that day.
+# Models and prices that the collection lacks, by the pages of the providers on that day.
 _OWN_AS_OF = date(2026, 11, 28)
 _OWN_SOURCES = {
     "claude": "https://platform.claude.com/docs/en/about-claude/pricing",

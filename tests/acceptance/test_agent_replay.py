@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 import pytest
 import recorded
-from binding import Binding
+from binding import MODEL, Binding
 from kit.values import drained, texts_in
 from pydantic import TypeAdapter
 from recorded import FILES
@@ -47,7 +47,7 @@ def runs() -> Iterator[Any]:
 
 
 def manager(store: Path, window: int) -> ContextManager:
-    off = Offloader(store, session="s", storage_options={"durability": "none"})
+    off = Offloader(store, session="s", model=MODEL, storage_options={"durability": "none"})
     return ContextManager(
         off, AgentConfig(window_tokens=window), summarizer=lambda _: "<summary>So far.</summary>"
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import recorded
-from binding import Binding
+from binding import MODEL, Binding
 from command import runner
 from kit.conversation import tool_turn
 from recorded import FILES
@@ -41,15 +41,15 @@ NOT_DURABLE = {"durability": "none"}
 
 
 def plain(root: Path) -> Offloader:
-    return Offloader(root, session=SESSION, storage_options=NOT_DURABLE)
+    return Offloader(root, session=SESSION, model=MODEL, storage_options=NOT_DURABLE)
 
 
 def context_fs(root: Path) -> Offloader:
-    return ContextFileSystem(root, SESSION).offloader
+    return ContextFileSystem(root, SESSION, model=MODEL).offloader
 
 
 def context_refs(root: Path) -> Offloader:
-    return ContextRefs(root, SESSION, storage_options=NOT_DURABLE).offloader
+    return ContextRefs(root, SESSION, model=MODEL, storage_options=NOT_DURABLE).offloader
 
 
 PRESETS: dict[str, Callable[[Path], Offloader]] = {

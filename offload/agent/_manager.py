@@ -572,10 +572,11 @@ class ContextManager:
         """Run the steps `fresh` on a request above the trigger, and `edits` unless it is better to wait."""
         if self._confirmation is not None:
             self._confirmation.begin_call()
-        tokens, window = self._tokens(), self.config.window
+        tokens, window, trigger = self._tokens(), self.config.window, self.config.trigger_tokens
         self._messages.wait = wait = Wait() if is_forced else self._messages.wait.at(tokens, window)
         is_waiting = self._has_no_room and not is_forced
-        if is_waiting or tokens < max(self.config.trigger_tokens, min(wait.until, window)):
+        again = min(wait.until, window) if wait.is_all_tried(trigger) else 0
+        if is_waiting or tokens < max(trigger, again):
             return
         edited_from = 0 if is_forced else self._edited_from()
         self._run(fresh, errors)

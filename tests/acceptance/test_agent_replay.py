@@ -31,8 +31,8 @@ from recorded import FILES
 from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Request, Rule
 from offload.records.record.header import OffloadableType
 
-# A fact is a stretch of plain words, which no JSON escapes.
-FACT = re.compile(r"(?<![\w\\])\w[\w .,:/-]{18,58}\w", re.ASCII)
+# A fact is a stretch of plain words, which no JSON escapes, outside of the code of a color.
+FACT = re.compile(r"(?<![\w\\\[;])\w[\w .,:/-]{18,58}\w", re.ASCII)
 
 pytestmark = recorded.needed
 

@@ -27,7 +27,7 @@ from command import runner
 from kit.conversation import tool_turn
 from recorded import FILES
 
-from offload import AgentConfig, ContextManager, Offloader
+from offload import AgentConfig, ContextFullError, ContextManager, Offloader
 from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.agent.presets.context_fs import ContextFileSystem
 from offload.agent.presets.context_refs import ContextRefs
@@ -82,13 +82,21 @@ def loop(off: Offloader, strategy: str, *, is_summarized: bool) -> ContextManage
     return ContextManager(off, config, summarizer=summarize if is_summarized else None)
 
 
-def go_on(m: ContextManager, messages: list[Message], beside: dict[str, Any], provider: Binding) -> None:
+def go_on(
+    m: ContextManager,
+    messages: list[Message],
+    beside: dict[str, Any],
+    provider: Binding,
+    *,
+    may_lack_room: bool,
+) -> None:
     for message in messages:
         if message["role"] == "assistant":
             request = m.before_model_call(**beside)
             provider.check(request.messages)
             provider.learn(recorded.signatures_in(message), request.messages)
-            assert request.errors == []
+            # Without a summary the latest texts of the model may be more than the aim.
+            assert {*map(type, request.errors)} <= ({ContextFullError} if may_lack_room else set())
             assert request.tokens <= WINDOW
             assert m.after_model_call(message) == []
         else:
@@ -125,11 +133,11 @@ def test_a_session_goes_on_after_a_restart_and_one_restore_undoes_all_of_it(
     half = restart_in(messages)
     provider = Binding()
     first = loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized)
-    go_on(first, messages[:half], beside, provider)
+    go_on(first, messages[:half], beside, provider, may_lack_room=not is_summarized)
 
     m = loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized)
     assert m.resume() > 0
-    go_on(m, messages[half:], beside, provider)
+    go_on(m, messages[half:], beside, provider, may_lack_room=not is_summarized)
     sent = m.before_model_call(**beside).messages
 
     restorer = PRESETS[preset](tmp_path)

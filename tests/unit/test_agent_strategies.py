@@ -422,3 +422,27 @@ def test_a_new_process_tells_why_compactions_wait_only_if_no_request_did(
     other.add({"role": "user", "content": "Go on."})
 
     assert bool(other.before_model_call(system_prompt=system).errors) is not is_sent_before
+
+
+def test_answered_results_leave_at_the_trigger_while_a_compaction_that_freed_too_little_waits() -> None:
+    m = manager(strategy="selective")
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "read", "input": {"n": n}} for n in range(6)]
+    # The first is too large to be kept; with the others a request is just below the trigger, 3,200 tokens.
+    rows = [900, *[84] * 5]
+    results = [
+        {"type": "tool_result", "tool_use_id": call["id"], "content": f"{call['id']} row of a file\n" * n}
+        for call, n in zip(calls, rows, strict=True)
+    ]
+    m.add({"role": "user", "content": "Compare the files."})
+    m.after_model_call({"role": "assistant", "content": calls})
+    m.add({"role": "user", "content": results})
+    tokens = []
+    for n in range(5):
+        request = m.before_model_call()
+        assert request.errors == []
+        tokens.append(request.tokens)
+        m.after_model_call({"role": "assistant", "content": f"answer {n} " + "word " * 50})
+        m.add({"role": "user", "content": "Go on."})
+
+    assert tokens[1] > 3000
+    assert max(tokens) < 3200

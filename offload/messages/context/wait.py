@@ -27,6 +27,10 @@ class Wait(NamedTuple):
             return Wait()
         return self._replace(until=min(self.until, tokens + _least_new(window)))
 
+    def is_all_tried(self, trigger: int) -> bool:
+        """Return whether the last one left `trigger` tokens or more, so that all other steps ran too."""
+        return self.until - _least_new(self.window) >= trigger
+
     def after(self, tokens: int, limit: int, window: int) -> Wait:
         """Return the state after a compaction that left `tokens`, and should have left less than `limit`.
 

@@ -300,11 +300,6 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
     "JSON": as_json(json.dumps),
     "indented JSON": as_json(lambda rows: json.dumps(rows, indent=2)),
     "JSON lines": as_json(lambda rows: "".join(f"{json.dumps(row)}\n" for row in rows)),
-    "JSON of pandas": as_json(
-        lambda rows: json.dumps(
-            {"columns": [*rows[0]], "index": [*range(len(rows))], "data": [[*r.values()] for r in rows]}
-        )
-    ),
     "JSON in an object": as_json(lambda rows: json.dumps({"page": 1, "few": [1], "items": rows})),
     "pairs": logfmt,
 }

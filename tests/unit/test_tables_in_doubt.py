@@ -75,11 +75,6 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("Größe", "Name"),
         [(100, "a"), (20, "b")],
     ),
-    "names in the last comment": (
-        "##format=1\n#chrom\tpos\tref\nc1\t10\tA\nc2\t20\tC\n",
-        ("chrom", "pos", "ref"),
-        [("c1", 10, "A"), ("c2", 20, "C")],
-    ),
     "NULL in the first column of psql": (
         " id | name | v \n----+------+---\n  1 | foo | 1\n    | bar | 2\n(2 rows)\n",
         ("id", "name", "v"),
@@ -95,7 +90,6 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("id", "name"),
         [(1, "one\ntwo"), (2, "C++")],
     ),
-    "cells of a grid over several lines": (GRID, ("id", "name"), [(1, "a\nmore"), (2, "b")]),
     "a row of dashes": (
         "| a | b |\n|---|---|\n| x | y |\n| -- | -- |\n",
         ("a", "b"),
@@ -106,7 +100,6 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("key", "key_2", "v"),
         [("a", "x", 1), ("b", "y", 2)],
     ),
-    "an array on each line": ('["id","n"]\n[1,"a"]\n[2,"b"]\n', ("id", "n"), [(1, "a"), (2, "b")]),
     "a key that comes twice in pairs": (
         "tag=a tag=b n=1\ntag=c tag=d n=2\n",
         ("tag", "tag_2", "n"),
@@ -163,6 +156,27 @@ def test_a_first_line_that_may_be_a_row_is_said_and_names_nothing_in_a_placehold
         in run(text).notes[0]
     )
     assert schema_line(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "said"),
+    [
+        ('["id","n"]\n[1,"a"]\n[2,"b"]\n', 3, "the first array is a row here, but may have the names"),
+        (
+            '{"columns": ["id", "n"], "data": [[1, "a"], [2, "b"]]}',
+            2,
+            "t is /data; other arrays, with their sizes, are /columns (2)",
+        ),
+        ("#chrom\tpos\nc1\t10\nc2\t20\nc3\t30\n", 3, "comment lines before the table: 1, first at line 1"),
+        (GRID, 3, "rows that may continue the one before: 1, first at line 5"),
+        (GRID.replace("|    |", "| x  |"), 3, "rows before a line, which may be one row: 1, first at line 7"),
+    ],
+)
+def test_names_and_rows_that_are_not_surely_those_are_said(text: str, count: int, said: str) -> None:
+    found = run(text, "select count(*) from t")
+
+    assert found.rows == [(count,)]
+    assert said in " ".join(found.notes)
 
 
 def test_extra_and_missing_cells_of_a_drawn_table_are_counted() -> None:

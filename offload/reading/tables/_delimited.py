@@ -29,8 +29,8 @@ _FITTING, _LIKELY = 0.9, 0.6
 _LEAST_ROWS = 2
 _PAIR = 2
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with bars"}
-_COMMENT = re.compile(r"\s*(?:#|//)")
-_DIRECTIVE = re.compile(r"sep=(.)", re.IGNORECASE)
+# Excel reads the delimiter from a first line `sep=;`.
+_COMMENT = re.compile(r"\s*(?:#|//)|sep=.\Z")
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
 _BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
 _NARROW = 0.1
@@ -124,35 +124,31 @@ class _Rows:
 
 def delimited_forms(sample: Sample) -> Iterator[Form]:
     """Yield the tables of texts between delimiters, one for each delimiter that the lines share."""
-    lines = sample.filled
-    directive = _DIRECTIVE.fullmatch(lines[0]) if lines else None
-    for delimiter in (directive[1],) if directive else _NAMES:
-        form = _delimited(lines[directive is not None :], delimiter, is_told=directive is not None)
+    first = next((at for at, line in enumerate(sample.filled) if not _COMMENT.match(line)), 0)
+    for delimiter in _NAMES:
+        form = _delimited(sample.filled[first:], delimiter)
         if form is not None:
             yield form
 
 
-def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form | None:
+def _delimited(lines: Sequence[str], delimiter: str) -> Form | None:
     counts = [line.count(delimiter) for line in lines]
-    if delimiter in '"\r\n' or 2 * sum(map(bool, counts)) < len(lines):
+    if 2 * sum(map(bool, counts)) < len(lines):
         return None
     if max(counts) >= MAX_COLUMNS:
         raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
-    comments = next((at for at, line in enumerate(lines) if not _COMMENT.match(line)), len(lines))
-    table = _DelimitedTable.of(lines[comments:], delimiter)
+    table = _DelimitedTable.of(lines, delimiter)
     if table is None:
         return None
-    heading = table.heading(lines[comments - 1] if comments else "")
+    heading = heading_of([row for row in table.rows if len(row) == table.dialect.width])
     score = _score(table, heading)
-    if table.misfit and (heading.doubt or not heading.names):
-        return None
-    if (table.first and heading.doubt != "") or table.first > _MOST_BEFORE:
+    if table.first > _MOST_BEFORE or ((table.misfit or table.first) and (heading.doubt or not heading.names)):
         return None
     if delimiter != "\t" and sum("\t" in line for line in lines) * 2 > len(lines):
         score *= 0.5
     return Form(
-        _NAMES.get(delimiter, f"table with {delimiter}"),
-        partial(_rows, dialect=table.dialect, heading=heading, is_told=is_told),
+        _NAMES[delimiter],
+        partial(_rows, dialect=table.dialect, heading=heading),
         heading.names or ("",) * table.dialect.width,
         is_certain=table.is_regular and heading.names != () and not heading.doubt,
         score=score,
@@ -210,16 +206,6 @@ class _DelimitedTable(NamedTuple):
             return not any(row[0].strip() for row in rows) or all(row[0][:1] == " " for row in rows)
         return not any(cell.strip() for row in rows for cell in row[-1:])
 
-    def heading(self, comment: str) -> Heading:
-        """Return the names of the columns, of the first row or of the comment before it."""
-        rows = [row for row in self.rows if len(row) == self.dialect.width]
-        found = heading_of(rows)
-        above = self.dialect.cut(_COMMENT.sub("", comment).strip(" ")) if comment else []
-        if len(above) == self.dialect.width and (not found.names or found.doubt):
-            named = heading_of([above, *rows])
-            return named._replace(is_above=True) if named.names and not named.doubt else found
-        return found
-
 
 def _score(table: _DelimitedTable, heading: Heading) -> float:
     share = table.fitting / max(len(table.rows), 1)
@@ -240,25 +226,18 @@ def _fits(lines: Sequence[str], dialect: _Dialect) -> float:
     return sum(len(row) == dialect.width for row in rows) / len(rows) if rows else 1.0
 
 
-def _rows(
-    chunks: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading, is_told: bool
-) -> Iterator[Row]:
+def _rows(chunks: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading) -> Iterator[Row]:
     text = Ended(chunks)
-    rows = _numbered_rows(text, remarks, dialect=dialect, heading=heading, is_told=is_told)
-    yield from text.whole(rows, remarks)
+    yield from text.whole(_numbered_rows(text, remarks, dialect, heading), remarks)
 
 
 def _numbered_rows(
-    text: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading, is_told: bool
+    text: Iterable[str], remarks: Remarks, dialect: _Dialect, heading: Heading
 ) -> Iterator[tuple[int, Row]]:
     lines: Iterator[tuple[int, str]] = enumerate(lines_of(text, remarks), 1)
-    if is_told:
-        next((line for _, line in lines if line.strip()), None)
     if heading.doubt:
         remarks.notes.append(heading.doubt)
-    # Names in a comment, or none, are before the first row.
-    skipped = int(heading.names != () and not heading.is_above)
-    count, is_parted = 0, False
+    skipped, count, is_parted = int(heading.names != ()), 0, False
     is_plain = heading.is_plain
     rows = _Rows(_without_comments(lines, remarks), dialect, remarks)
     for row in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,17 +11,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from offload.base.json_reader import BrokenJsonError, JsonReader, member_pointer, scan_value
-from offload.reading.tables._form import (
-    MAX_COLUMNS,
-    Again,
-    Form,
-    NoTableError,
-    Remarks,
-    Row,
-    Sample,
-    lines_of,
-)
-from offload.reading.tables._names import is_typed_heading
+from offload.reading.tables._form import Again, Form, NoTableError, Remarks, Row, Sample, lines_of
 
 _SPACES = " \t\r\n"
 _DEPTH = 4
@@ -31,8 +21,6 @@ _SAMPLED_MEMBERS = 3
 _SEARCHED_OBJECTS = 50
 # The key of a member of an object that is a table; the member may have a `key` too.
 _KEY = Again("key", 0)
-_NAMES = re.compile(r".*/(?:columns|fields|headers?|names)", re.DOTALL)
-_NAMED_ROWS = 50
 _SHOWN_ARRAYS, _SHOWN_NAMES = 3, 5
 _LONGEST_WORD = len("-Infinity")
 
@@ -43,16 +31,12 @@ class _Array(NamedTuple):
     Attributes:
         rows: how many members are objects or arrays.
         members: how many there are.
-        width: how many members each array in it has, 0 if they differ.
-        names: its members, if all are texts.
     """
 
     pointer: str
     rows: int
     members: int
     is_object: bool
-    width: int = 0
-    names: tuple[str, ...] = ()
 
     @property
     def has_rows(self) -> bool:
@@ -67,25 +51,14 @@ class _Array(NamedTuple):
 
 def _array_of(values: Iterable[Any], pointer: str) -> _Array:
     """Return the array that has `values` as its members."""
-    rows = members = 0
-    widths, names = set[int](), list[str]()
-    for value in values:
-        if isinstance(value, str) and len(names) == members < MAX_COLUMNS:
-            names.append(value)
-        members += 1
-        rows += isinstance(value, dict | list)
-        if isinstance(value, list):
-            widths.add(len(value))
-    width = widths.pop() if len(widths) == 1 else 0
-    named = tuple(names) if len(names) == members else ()
-    return _Array(pointer, rows, members, is_object=False, width=width, names=named)
+    are_rows = Counter(isinstance(value, dict | list) for value in values)
+    return _Array(pointer, are_rows[True], are_rows.total(), is_object=False)
 
 
 class _RowPlan(NamedTuple):
     """The rows of JSON objects one after the other: members of `table` in each, or the objects themselves."""
 
     table: _Array
-    names: tuple[str, ...]
     documents: int
     is_paged: bool
     notes: list[str]
@@ -110,7 +83,7 @@ class _RowPlan(NamedTuple):
         if documents > 1:
             rows = f"the members of {where} in each" if is_paged else "one row for each"
             notes.append(f"t has {rows} of {documents:,} JSON documents")
-        return cls(table, _names_of(table, arrays), documents, is_paged, notes)
+        return cls(table, documents, is_paged, notes)
 
 
 def _others_note(where: str, others: list[_Array]) -> str:
@@ -202,7 +175,7 @@ def _array_form(sample: Sample) -> Form | None:
 
 
 def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-    yield from _named(_line_values(chunks, remarks), remarks)
+    yield from _rows_of(_line_values(chunks, remarks), remarks)
 
 
 def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
@@ -217,7 +190,7 @@ def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
 def _array_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
     reader = JsonReader(chunks)
     with _refusing():
-        yield from _named(_members_of_all(reader, remarks), remarks)
+        yield from _rows_of(_members_of_all(reader, remarks), remarks)
         _check_end(reader, chunks, remarks)
 
 
@@ -256,19 +229,15 @@ def _refusing() -> Iterator[None]:
         raise NoTableError("invalid JSON: it is nested too deeply") from error
 
 
-def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ()) -> Iterator[Row]:
-    """Yield values as rows; if they are arrays, the first one may have the names."""
-    first = [*islice(values, _NAMED_ROWS)]
-    if not names and first and all(isinstance(value, list) for value in first):
-        if is_typed_heading(first[0], first[1:]):
-            names, *first = tuple(first[0]), *first[1:]
-        elif first[0] and all(isinstance(cell, str) for cell in first[0]):
-            shown = ", ".join(first[0][:_SHOWN_NAMES])[:100]
+def _rows_of(values: Iterable[Any], remarks: Remarks) -> Iterator[Row]:
+    """Yield values as rows; if the first one may have the names of the others, the answer says so."""
+    for number, value in enumerate(values):
+        if number == 0 and isinstance(value, list) and value and all(isinstance(cell, str) for cell in value):
+            shown = ", ".join(value[:_SHOWN_NAMES])[:100]
             remarks.notes.append(
                 f"the first array is a row here, but may have the names of the columns: {shown}"
             )
-    for value in chain(first, values):
-        yield _row(value, names)
+        yield _row(value)
 
 
 def _keyed(members: Iterable[tuple[Any, Any]]) -> Iterator[dict[Any, Any]]:
@@ -276,12 +245,11 @@ def _keyed(members: Iterable[tuple[Any, Any]]) -> Iterator[dict[Any, Any]]:
     return ({_KEY: key, **_row(value)} for key, value in members)
 
 
-def _row(value: Any, names: tuple[str, ...] = ()) -> dict[Any, Any]:
+def _row(value: Any) -> dict[Any, Any]:
     if isinstance(value, dict):
         return value
     if isinstance(value, list):
-        places = enumerate(value)
-        return {names[at] if at < len(names) else f"column{at + 1}": cell for at, cell in places}
+        return {f"column{number}": cell for number, cell in enumerate(value, 1)}
     return {"value": value}
 
 
@@ -298,7 +266,7 @@ def _object_rows(chunks: Iterable[str], remarks: Remarks, plan: _RowPlan | None 
         if plan.is_paged and plan.table.is_object:
             yield from _keyed(members)
         else:
-            yield from _named((value for _, value in members), remarks, plan.names)
+            yield from _rows_of((value for _, value in members), remarks)
         _check_end(reader, chunks, remarks)
 
 
@@ -309,18 +277,6 @@ def _members_at(reader: JsonReader, steps: list[str]) -> Iterator[tuple[Any, Any
             yield key, reader.value()
         elif member_pointer("", key) == f"/{steps[0]}":
             yield from _members_at(reader, steps[1:])
-
-
-def _names_of(table: _Array, arrays: Iterable[_Array]) -> tuple[str, ...]:
-    """Return the names of the columns of arrays, if an array next to them has as many."""
-    parent = table.pointer.rpartition("/")[0]
-    named = (
-        array.names
-        for array in arrays
-        if _NAMES.fullmatch(array.pointer) and array.pointer.rpartition("/")[0] == parent
-    )
-    fitting = (names for names in named if len(names) == table.width and len({*names}) == len(names))
-    return next(fitting, ())
 
 
 def _arrays(reader: JsonReader, pointer: str, depth: int) -> Iterator[_Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from offload.reading.tables._numbers import NULLS, number_of
 
@@ -45,7 +45,6 @@ class Heading(NamedTuple):
         doubt: why the first row may not be the names, "" if it surely is.
         has_values: whether some column has values of one kind.
         is_likely: whether some column has values that its name is not like.
-        is_above: whether the names are in a comment before the rows.
         kinds: for each column of numbers or times, its place and its kind.
     """
 
@@ -53,7 +52,6 @@ class Heading(NamedTuple):
     doubt: str = ""
     has_values: bool = False
     is_likely: bool = False
-    is_above: bool = False
     kinds: tuple[tuple[int, str], ...] = ()
 
     def is_plain(self, row: Sequence[str]) -> bool:
@@ -94,14 +92,6 @@ def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
     shown = ", ".join(first[:_SHOWN_NAMES])[:_SHOWN_CHARS]
     doubt = f"the first line is taken as the names of the columns, but may be a row: {shown}"
     return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, kinds=known)
-
-
-def is_typed_heading(first: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether the first of rows with types has the names of the others: texts over no texts."""
-    if not first or not all(isinstance(name, str) and name for name in first) or len({*first}) < len(first):
-        return False
-    columns = [*zip(*(row for row in rows if len(row) == len(first)), strict=True)]
-    return any(column and not any(isinstance(cell, str) for cell in column) for column in columns)
 
 
 def _are_plain(cells: Sequence[str]) -> bool:

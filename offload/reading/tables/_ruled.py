@@ -32,14 +32,12 @@ class _Style(NamedTuple):
         width: how many columns it has.
         has_outer: whether a bar is before the first cell.
         is_box: whether a line closes it, so that cells may go over several lines.
-        is_grid: whether a line follows each row.
     """
 
     rule: str
     width: int
     has_outer: bool
     is_box: bool
-    is_grid: bool = False
 
     @property
     def is_markdown(self) -> bool:
@@ -129,10 +127,8 @@ def _tables(lines: Sequence[str]) -> Iterator[_RuledTable]:
         end = start = at + 1
         while end < len(lines) and (style.is_rule(lines[end]) or len(style.cells(lines[end])) >= _PAIR):
             end += 1
-        body = lines[start:end]
-        style = style._replace(is_grid=style.is_box and _is_grid(body, style))
         names = style.values(style.cells(lines[at - 1]))[:MAX_COLUMNS]
-        yield _RuledTable(start, style, names, sum(not style.is_rule(row) for row in body))
+        yield _RuledTable(start, style, names, sum(not style.is_rule(row) for row in lines[start:end]))
 
 
 def _style_of(lines: Sequence[str], at: int) -> _Style | None:
@@ -144,18 +140,6 @@ def _style_of(lines: Sequence[str], at: int) -> _Style | None:
     style = _Style(lines[at], 0, header.strip()[0] in _BARS, is_box)
     width = len(style.cells(header))
     return style._replace(width=min(width, MAX_COLUMNS)) if width >= _PAIR else None
-
-
-def _is_grid(body: Sequence[str], style: _Style) -> bool:
-    """Return whether the lines between two rules are one row."""
-    groups: list[list[str]] = [[]]
-    for line in body:
-        if style.is_rule(line):
-            groups.append([])
-        else:
-            groups[-1].append(style.cells(line)[0].strip())
-    filled = [group for group in groups if group]
-    return len(filled) > 1 and all(not any(group[1:]) for group in filled)
 
 
 def _rows(chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style, note: str) -> Iterator[Row]:
@@ -186,12 +170,14 @@ class _Drawn:
         self.row: list[str] = []
         self._style = style
         self._remarks = remarks
-        # The cells that continue in the next line; in a grid all.
+        # The cells that continue in the next line.
         self._continued: Sequence[bool] = ()
         self._is_over = False
         # Whether the last line was one that ends the table.
         self.is_closed = False
         self._count = 0
+        # Rows that lines part, and the rows since the last line.
+        self._groups = self._in_group = 0
 
     def take(self, line: str, number: int) -> Row:
         """Take a line into account; return the row that is complete before it, or no cells."""
@@ -210,12 +196,18 @@ class _Drawn:
         else:
             done = self.end(number - 1) if self.row else []
             self.row = values
-            if self._style.is_box and not self._style.is_grid and not values[0]:
-                self._remarks.add("rows that may continue the one before", number, is_misfit=True)
-        self._continued = [
-            self._style.is_grid or _is_marked(cells, at, self._style, line) for at in range(len(cells))
-        ]
+            self._count_parts(number)
+        self._continued = [_is_marked(cells, at, self._style, line) for at in range(len(cells))]
         return done
+
+    def _count_parts(self, number: int) -> None:
+        """Count a row of a box that may be a part of another: no first cell, or others between two lines."""
+        self._in_group += 1
+        is_alone = self._in_group == 1 or self._groups == 0
+        if self._style.is_box and not (self.row[0] and is_alone):
+            self._remarks.add("rows that may continue the one before", number, is_misfit=True)
+        elif self._style.is_box and self._in_group == self._groups == 1 and self._count > 1:
+            self._remarks.add("rows before a line, which may be one row", number)
 
     def _take_other(self, line: str, number: int) -> None:
         """Take a line without cells into account: a rule, the number of rows, or one that ends the table."""
@@ -223,6 +215,8 @@ class _Drawn:
         if said and int(said[1]) != self._count:
             self._remarks.add(f"lines that say {said[0]}", number, is_misfit=True)
         is_rule = _RULE.fullmatch(line) is not None
+        if is_rule and self._in_group:
+            self._groups, self._in_group = self._groups + 1, 0
         self.is_closed = self.is_closed or said is not None or (is_rule and not self._is_over)
         self._is_over = self._is_over or not (is_rule or said)
         if not said and not self.count_other(line, number) and self._style.is_markdown:
@@ -233,10 +227,7 @@ class _Drawn:
         parts = [*zip(self.row, values, self._continued, strict=True)]
         if any(more and not is_continued for _, more, is_continued in parts):
             self._remarks.add("cells of a line that may continue a row, not read", number, is_misfit=True)
-        self.row = [
-            f"{cell}\n{more}" if is_continued and (more or not self._style.is_grid) else cell
-            for cell, more, is_continued in parts
-        ]
+        self.row = [f"{cell}\n{more}" if is_continued else cell for cell, more, is_continued in parts]
 
     def end(self, number: int) -> Row:
         """Return the row with as many cells as there are columns; `number` is its last line."""

@@ -206,9 +206,9 @@ def type_of_texts(cells: Sequence[str | None]) -> ColumnType:
             return ColumnType(frozenset(("integer",)), numbers, empties=empties, units=frozenset(("",)))
         if "." in joined and _NUMBERS.fullmatch(joined):
             return _type_of_reals([text for text in texts if text])._replace(empties=empties)
-    found = _type_of_forms([text for text in texts if text and not text.isspace()])
-    blank = next((text for text in texts if text and text.isspace()), "")
-    return found._replace(written=found.written or (blank if found.numbers else ""), empties=empties)
+    found = _type_of_forms([*filter(str.strip, texts)])
+    blank = next((text for text in texts if text.isspace()), "") if found.numbers else ""
+    return found._replace(written=found.written or blank, empties=empties)
 
 
 def _may_be_number(text: str) -> bool:
@@ -278,7 +278,7 @@ def _is_large(value: float) -> bool:
 
 def _forms_of_times(texts: Sequence[str]) -> set[str]:
     """Return the forms of times: 0 for each digit but those of an offset; "" for other texts."""
-    forms = {text.translate(_ZEROS) for text in texts}
+    forms = {*"\n".join(texts).translate(_ZEROS).split("\n")}
     if any(map(_OFFSET.search, forms)):
         forms = {_OFFSET.sub("", text).translate(_ZEROS) + "".join(_OFFSET.findall(text)) for text in texts}
     return {form if _TIME.match(form) else "" for form in forms}

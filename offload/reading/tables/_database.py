@@ -214,20 +214,23 @@ def _rows(
             and {key: survey.joined(key, kind).stored_as for key, kind in counted.types.items()} != ways
         ):
             raise ChangedError
-        columns = (field.stored(cells[field.place], is_typed=form.is_typed) for field in fields)
-        yield from zip(*(_cut(column, remarks, row) for column in columns), strict=True)
+        columns = ((field, field.stored(cells[field.place], is_typed=form.is_typed)) for field in fields)
+        yield from zip(
+            *(_cut(column, remarks, row) if field.affinity == "TEXT" else column for field, column in columns),
+            strict=True,
+        )
         row += len(batch)
     if counted and {key: kind.stored_as for key, kind in counted.types.items()} != ways:
         raise ChangedError
 
 
 def _cut(cells: Iterable[Any], remarks: Remarks, row: int) -> Iterable[Any]:
-    """Return the cells of a column from a row on, of which long texts are cut."""
+    """Return the cells of a column of texts from a row on, of which long ones are cut."""
     held = [*cells]
-    if max((len(cell) for cell in held if type(cell) is str), default=0) <= MAX_CELL_CHARS:
+    if max(map(len, filter(None, held)), default=0) <= MAX_CELL_CHARS:
         return held
     for at, cell in enumerate(held):
-        if type(cell) is str and len(cell) > MAX_CELL_CHARS:
+        if cell is not None and len(cell) > MAX_CELL_CHARS:
             remarks.add(f"values cut to {MAX_CELL_CHARS:,} characters", row + at, "row")
             held[at] = cell[:MAX_CELL_CHARS]
     return held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -52,45 +53,45 @@ class _LinePattern(NamedTuple):
         return min(1.0, 2 * share) if self.continues else share
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-        rows = self._joined(chunks, remarks)
-        if "level" not in self.columns:
-            yield from rows
-            return
-        levels, place = set[str](), self.columns.index("level")
-        for row in rows:
-            levels.add(row[place] or "")
-            yield row
-        if not levels - {""} <= _PLAIN_LEVELS:
-            remarks.notes.append(f"level is {', '.join(sorted(levels - {''}))}")
-
-    def _joined(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[list[Any]]:
         """Yield the rows, each with the lines that continue it."""
-        match, is_log = re.compile(self.pattern, re.ASCII).match, self.name == "log"
+        match, columns = re.compile(self.pattern, re.ASCII).match, self.columns
+        level = columns.index("level") if "level" in columns else -1
+        source = columns.index("source") if "source" in columns else -1
+        levels = set[str | None]()
         row: list[Any] | None = None
         for number, line in enumerate(lines_of(chunks, remarks), 1):
-            found = match(line.removesuffix("\r"))
-            if found:
+            if found := match(text := line.removesuffix("\r")):
                 if row is not None:
                     yield row
-                row = [*found.group(*self.columns)]
-                if is_log and ("source" in self.columns or not all(row)):
-                    self._tidy(row, number, remarks)
-            elif row is not None and self.continues and line.strip() and len(row[-1]) < _CONTINUED_CHARS:
-                row[-1] = f"{row[-1]}\n{line}"
+                row = [*found.group(*columns)]
+                if source >= 0:
+                    row[source] = _without_marks(row[source])
+                if level >= 0:
+                    levels.add(row[level])
+                if self.continues and not all(row):
+                    row = [cell or None for cell in row]
+                    self._count_absent(row, number, remarks)
+            elif row is not None and self.continues and text.strip() and len(row[-1] or "") < _CONTINUED_CHARS:
+                row[-1] = f"{row[-1] or ''}\n{text}"
                 remarks.add("lines without a time, in the message before", number)
-            elif line.strip("- ") and not _TOTAL.fullmatch(line):
+            elif text.strip("- ") and not _TOTAL.fullmatch(text):
                 remarks.add("lines that are not rows", number, is_misfit=row is not None)
         if row is not None:
             yield row
+        if not levels - {None} <= _PLAIN_LEVELS:
+            remarks.notes.append(f"level is {', '.join(sorted(filter(None, levels)))}")
 
-    def _tidy(self, row: list[Any], number: int, remarks: Remarks) -> None:
-        """Take the marks around the source of a line in a log away; count the parts that it does not have."""
-        for place, (name, cell) in enumerate(zip(self.columns, row, strict=True)):
-            if name == "source" and cell:
-                row[place] = cell.strip(" \t|:.-") if " " in cell.strip() else cell.strip(" \t|:.-[](<")
-            if not row[place]:
-                row[place] = None
+    def _count_absent(self, row: Sequence[str | None], number: int, remarks: Remarks) -> None:
+        for name, cell in zip(self.columns, row, strict=True):
+            if cell is None:
                 remarks.add(f"lines without a {name}", number)
+
+
+@lru_cache(maxsize=1000)
+def _without_marks(source: str | None) -> str:
+    """Return the source of a line in a log without the marks around it."""
+    bare = (source or "").strip()
+    return bare.strip(" \t|:.-") if " " in bare else bare.strip(" \t|:.-[](<")
 
 
 _TOTAL = re.compile(r"total [\d.,]+[KMGTP]?")

@@ -345,6 +345,9 @@ def test_an_empty_cell_of_a_text_column_is_an_empty_text_and_an_answer_about_nul
     for sql in ("select count(*) from t where name is null", "select count(name) from t"):
         assert run(text, sql).notes == ["t: name has 4 empty texts, which are not NULL"]
     assert run(text, "select count(*) from t where name = ''").notes == []
+    text = "n,name\n" + "".join(f"{n},{'NULL' if n % 2 else 'x'}\n" for n in range(8))
+    found = run(text, "select count(*) from t where name is null")
+    assert found.notes == ["t: name has 4 texts such as 'NULL' or 'N/A', which are not NULL"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ BOX = (
 )
 READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "docker ps": (DOCKER, _CELLS[0], _CELLS[1:]),
+    "a box with a title": (
+        "+---------+\n| Volumes |\n+----+----+\n| Id | n  |\n+----+----+\n| v1 | 10 |\n| v2 | 8  |\n+----+----+\n",
+        ("Id", "n"),
+        [("v1", 10), ("v2", 8)],
+    ),
     "an aligned table with thousands": (
         "NAME      SIZE      COUNT\na        1,000     2,000\nb        3,400     5,600\n",
         ("NAME", "SIZE", "COUNT", "SIZE_text", "COUNT_text"),
@@ -100,10 +105,29 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("key", "key_2", "v"),
         [("a", "x", 1), ("b", "y", 2)],
     ),
-    "a key that comes twice in pairs": (
-        "tag=a tag=b n=1\ntag=c tag=d n=2\n",
-        ("tag", "tag_2", "n"),
-        [("a", "b", 1), ("c", "d", 2)],
+    "cells that are padded between tabs": (
+        "NAME\tREV\tSTATUS  \nweb \t3  \tdeployed\ndb  \t12 \tfailed  \n",
+        ("NAME", "REV", "STATUS"),
+        [("web", 3, "deployed"), ("db", 12, "failed")],
+    ),
+    "the members of an object that are not alike": (
+        json.dumps({"name": "x", "version": "1.0", "scripts": {"a": "b"}}, indent=1),
+        ("key", "value"),
+        [("name", "x"), ("version", "1.0"), ("scripts", '{"a":"b"}')],
+    ),
+    "a first row with values of more columns than not": (
+        "done\t5\t1m2s\t2026-11-05\ndone\t6\t2m\t2026-11-04\nleft\t7\t10s\t2026-11-03\n",
+        ("column1", "column2", "column3", "column4", "column3_text"),
+        [
+            ("done", 5, 62, "2026-11-05", "1m2s"),
+            ("done", 6, 120, "2026-11-04", "2m"),
+            ("left", 7, 10, "2026-11-03", "10s"),
+        ],
+    ),
+    "the directive of Excel": (
+        "sep=;\r\nname;amount\r\na;1\r\nb;2\r\n",
+        ("name", "amount"),
+        [("a", 1), ("b", 2)],
     ),
 }
 
@@ -137,6 +161,23 @@ REFUSED = {
         "begins as CSV, but lines in its middle or at its end do not fit",
     ),
     "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is not a table"),
+    "a key that comes twice in pairs": ("tag=a tag=b n=1\ntag=c tag=d n=2\n", "its text is not a table"),
+    "types below the names of a box": (
+        "┌─────┬──────┐\n│ id  │ name │\n│ int │ text │\n├─────┼──────┤\n│  1  │ a    │\n└─────┴──────┘\n",
+        "its text is not a table",
+    ),
+    "names that are parted": (
+        "+-----------+---+\n| GPU  Name | T |\n+-----------+---+\n| 0    T4   | 3 |\n+-----------+---+\n",
+        "its text is not a table",
+    ),
+    "a word behind an aligned table": (
+        "NAME   READY   STATUS\nweb    1/1     Running\ndb     1/1     Running\nDone\nError\nExit\n",
+        "its text is not a table",
+    ),
+    "columns of two names": (
+        "Proto Recv-Q Local Address  State\ntcp        0 0.0.0.0:22     LISTEN\nudp        0 0.0.0.0:68\n",
+        "its text is not a table",
+    ),
     "wrapped cells of a box": (BOX, "rows that may continue the one before: 5"),
 }
 

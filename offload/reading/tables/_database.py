@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -64,23 +64,11 @@ class Database:
 
     def fill(self, name: str, table: Table, rows: Iterable[Sequence[Any]]) -> None:
         """Create a table and insert its rows. Raises `ConfigError` if memory is full."""
-
-        def insert() -> None:
+        try:
+            self.worker.post("create", self._number, name, [*table.declared.items()])
             for batch in batches(rows):
                 self.worker.post("insert", self._number, name, batch, table.rows + 1)
                 table.rows += len(batch)
-
-        self._create(name, table, insert)
-
-    def copy(self, name: str, other: Database, table: str) -> None:
-        """Create a table with the rows of another database of the same worker."""
-        copied = other.tables[table]
-        self._create(name, copied, lambda: self.worker.post("copy", self._number, name, other._number, table))
-
-    def _create(self, name: str, table: Table, insert: Callable[[], None]) -> None:
-        try:
-            self.worker.post("create", self._number, name, [*table.declared.items()])
-            insert()
             self.bytes = self.worker.ask("commit", self._number)["bytes"]
         except BaseException as error:
             if self.worker.is_alive:
@@ -216,7 +204,10 @@ def _rows(
             raise ChangedError
         columns = ((field, field.stored(cells[field.place], is_typed=form.is_typed)) for field in fields)
         yield from zip(
-            *(_cut(column, remarks, row) if field.affinity == "TEXT" else column for field, column in columns),
+            *(
+                _cut(column, remarks, row) if field.affinity == "TEXT" else column
+                for field, column in columns
+            ),
             strict=True,
         )
         row += len(batch)

@@ -30,7 +30,7 @@ _LEAST_ROWS = 2
 _PAIR = 2
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with bars"}
 # Excel reads the delimiter from a first line `sep=;`.
-_COMMENT = re.compile(r"\s*(?:#|//)|sep=.\Z")
+_COMMENT = re.compile(r"\s*(?:#|//)|sep=.\s*\Z")
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
 _BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
 _NARROW = 0.1
@@ -40,7 +40,7 @@ class _Dialect(NamedTuple):
     """The way to cut the lines of a table.
 
     Attributes:
-        is_spaced: whether a blank follows each delimiter.
+        is_spaced: whether blanks around delimiters are no part of cells.
     """
 
     delimiter: str
@@ -169,7 +169,9 @@ class _DelimitedTable(NamedTuple):
     @classmethod
     def of(cls, lines: Sequence[str], delimiter: str) -> _DelimitedTable | None:
         spaced = sum(line.count(f"{delimiter} ") for line in lines)
-        is_spaced = delimiter not in "\t|" and 10 * spaced > 9 * sum(line.count(delimiter) for line in lines)
+        is_spaced = 10 * spaced > 9 * sum(line.count(delimiter) for line in lines)
+        # Some tools pad the cells between tabs.
+        is_spaced = 2 * sum(" \t" in line for line in lines) > len(lines) if delimiter == "\t" else is_spaced
         rows = [*_Rows(enumerate(lines, 1), _Dialect(delimiter, 0, is_spaced), Remarks())]
         if not rows:
             return None

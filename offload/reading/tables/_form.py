@@ -20,7 +20,7 @@ _HEAD_LINES = 1000
 SAMPLED_LINES = 60
 _SPACE = re.compile(r"[\s\x00-\x1f\x7f\[\]\"]+")
 
-# The cells of a row, or its members by name.
+# The cells of a row, or its members by name; a member None is the key of the row in JSON.
 Row = Sequence[Any] | dict[str, Any]
 
 
@@ -81,16 +81,6 @@ class Form(NamedTuple):
     fits: Callable[[Sequence[str]], float] = lambda _: 1.0
     is_comma_decimal: bool = False
     misfit: str = ""
-
-
-class Again(NamedTuple):
-    """A key of a row that another member of the row has too, or may have."""
-
-    name: str
-    number: int
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Sample(NamedTuple):

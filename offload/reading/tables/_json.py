@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from offload.base.json_reader import BrokenJsonError, JsonReader, member_pointer, scan_value
-from offload.reading.tables._form import Again, Form, NoTableError, Remarks, Row, Sample, lines_of
+from offload.reading.tables._form import Form, NoTableError, Remarks, Row, Sample, lines_of
 
 _SPACES = " \t\r\n"
 _DEPTH = 4
@@ -19,8 +19,6 @@ _LEAST_LINES = 2
 _SAMPLED_MEMBERS = 3
 # In an object of more objects they are its rows, and arrays in the others are not looked for.
 _SEARCHED_OBJECTS = 50
-# The key of a member of an object that is a table; the member may have a `key` too.
-_KEY = Again("key", 0)
 _SHOWN_ARRAYS, _SHOWN_NAMES = 3, 5
 _LONGEST_WORD = len("-Infinity")
 
@@ -240,9 +238,9 @@ def _rows_of(values: Iterable[Any], remarks: Remarks) -> Iterator[Row]:
         yield _row(value)
 
 
-def _keyed(members: Iterable[tuple[Any, Any]]) -> Iterator[dict[Any, Any]]:
-    """Yield the members of an object as rows."""
-    return ({_KEY: key, **_row(value)} for key, value in members)
+def _keyed(members: Iterable[tuple[Any, Any]], *, has_rows: bool) -> Iterator[dict[Any, Any]]:
+    """Yield the members of an object as rows; `has_rows` if most are objects, which may have a `key` too."""
+    return ({None: key, **(_row(value) if has_rows else {"value": value})} for key, value in members)
 
 
 def _row(value: Any) -> dict[Any, Any]:
@@ -264,7 +262,7 @@ def _object_rows(chunks: Iterable[str], remarks: Remarks, plan: _RowPlan | None 
             for _ in range(plan.documents)
         )
         if plan.is_paged and plan.table.is_object:
-            yield from _keyed(members)
+            yield from _keyed(members, has_rows=plan.table.has_rows)
         else:
             yield from _rows_of((value for _, value in members), remarks)
         _check_end(reader, chunks, remarks)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from offload.reading.tables._form import (
     MAX_COLUMNS,
-    Again,
     Form,
     LineReader,
     Remarks,
@@ -54,37 +53,48 @@ class _LinePattern(NamedTuple):
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
         """Yield the rows, each with the lines that continue it."""
-        match, columns = re.compile(self.pattern, re.ASCII).match, self.columns
-        level = columns.index("level") if "level" in columns else -1
-        source = columns.index("source") if "source" in columns else -1
-        levels = set[str | None]()
-        row: list[Any] | None = None
+        match, row = re.compile(self.pattern, re.ASCII).match, list[Any]()
+        log = _LogRows(self.columns, remarks, is_counted=self.continues)
         for number, line in enumerate(lines_of(chunks, remarks), 1):
             if found := match(text := line.removesuffix("\r")):
-                if row is not None:
+                if row:
                     yield row
-                row = [*found.group(*columns)]
-                if source >= 0:
-                    row[source] = _without_marks(row[source])
-                if level >= 0:
-                    levels.add(row[level])
-                if self.continues and not all(row):
-                    row = [cell or None for cell in row]
-                    self._count_absent(row, number, remarks)
-            elif row is not None and self.continues and text.strip() and len(row[-1] or "") < _CONTINUED_CHARS:
+                row = log.row(found.group(*self.columns), number)
+            elif row and self.continues and text.strip() and len(row[-1] or "") < _CONTINUED_CHARS:
                 row[-1] = f"{row[-1] or ''}\n{text}"
                 remarks.add("lines without a time, in the message before", number)
             elif text.strip("- ") and not _TOTAL.fullmatch(text):
-                remarks.add("lines that are not rows", number, is_misfit=row is not None)
-        if row is not None:
+                remarks.add("lines that are not rows", number, is_misfit=bool(row))
+        if row:
             yield row
-        if not levels - {None} <= _PLAIN_LEVELS:
-            remarks.notes.append(f"level is {', '.join(sorted(filter(None, levels)))}")
+        log.note_levels()
 
-    def _count_absent(self, row: Sequence[str | None], number: int, remarks: Remarks) -> None:
-        for name, cell in zip(self.columns, row, strict=True):
-            if cell is None:
-                remarks.add(f"lines without a {name}", number)
+
+class _LogRows:
+    """Makes rows of the parts of lines: a source without the marks around it, None for what is absent."""
+
+    def __init__(self, columns: Sequence[str], remarks: Remarks, *, is_counted: bool) -> None:
+        self._columns, self._remarks, self._is_counted = columns, remarks, is_counted
+        places = (columns.index(name) if name in columns else None for name in ("source", "level"))
+        self._source, self._level = places
+        self._levels = set[str]()
+
+    def row(self, cells: Sequence[str | None], number: int) -> list[Any]:
+        """Return the row of a line; count the parts that it does not have."""
+        row = [*cells]
+        if self._source is not None:
+            row[self._source] = _without_marks(row[self._source])
+        if self._level is not None:
+            self._levels.add(row[self._level] or "")
+        if self._is_counted and not all(row):
+            row = [cell or None for cell in row]
+            for name in (name for name, cell in zip(self._columns, row, strict=True) if cell is None):
+                self._remarks.add(f"lines without a {name}", number)
+        return row
+
+    def note_levels(self) -> None:
+        if not self._levels <= _PLAIN_LEVELS:
+            self._remarks.notes.append(f"level is {', '.join(sorted(self._levels - {''}))}")
 
 
 @lru_cache(maxsize=1000)
@@ -112,7 +122,7 @@ _WORD = (
 _LETTER = "[VDIWEF]"
 # Other spellings of a level are said in answers.
 _PLAIN_LEVELS = frozenset(
-    ("TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
+    ("", "TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
 )
 # Before a level: some texts in brackets or words, and the name before its colon or point.
 _PART = r"(?:\[[^\]]*+\]|\([^)]*+\)|[^\s|]++)[ \t|:-]++"
@@ -264,9 +274,8 @@ def _pairs(line: str) -> dict[Any, str]:
         if plain and plain[-1] in ";,{":
             return {}
         value = found["quoted"].replace('\\"', '"') if plain is None else plain
-        key: str | Again = found["key"]
-        if key in pairs:
-            key = Again(str(key), sum(str(other) == key for other in pairs))
-        pairs[key] = value
+        if found["key"] in pairs:
+            return {}
+        pairs[found["key"]] = value
         at = found.end()
     return pairs if at == len(line) else {}

@@ -82,16 +82,15 @@ def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
     pairs = [*zip(first, columns, kinds, strict=True)]
     has_values = any(kinds)
     known = tuple((place, kind) for place, kind in enumerate(kinds) if kind in ("number", "time"))
-    is_against = any(_is_value(*pair) for pair in pairs)
-    is_for = any(_is_name(*pair) for pair in pairs)
+    values, names = (sum(test(*pair) for pair in pairs) for test in (_is_value, _is_name))
     are_plain = _are_plain(first)
-    if not is_for and (is_against or not are_plain or any(map(_kind_of, first))):
+    if values > names or (not names and (not are_plain or any(map(_kind_of, first)))):
         return Heading(has_values=has_values, kinds=known)
-    if is_for and are_plain and not is_against:
+    if names and are_plain and not values:
         return Heading(tuple(first), "", has_values, kinds=known)
     shown = ", ".join(first[:_SHOWN_NAMES])[:_SHOWN_CHARS]
     doubt = f"the first line is taken as the names of the columns, but may be a row: {shown}"
-    return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, kinds=known)
+    return Heading(tuple(first), doubt, has_values, is_likely=names > 0 == values, kinds=known)
 
 
 def _are_plain(cells: Sequence[str]) -> bool:

@@ -46,6 +46,9 @@ NULLS = frozenset(
         *("<nil>", "<na>", "<none>", "<null>", "\\n", "#n/a"),
     )
 )
+SPELLED_NULLS = frozenset(spell(null) for null in NULLS for spell in (str.lower, str.upper, str.title)) | {
+    "NaN"
+}
 # A longer text is not a number.
 _MOST_CHARS = 60
 

@@ -38,7 +38,6 @@ _NAMED = (
 _OWN_NAMES = ("sqlite_", "pragma_", "pg_", "information_schema")
 _TABLE_WORD = re.compile(r'near "(table)": syntax error', re.IGNORECASE)
 _SYNTAX = re.compile(r'near "(.*)": syntax error', re.DOTALL)
-_ARROW_VERSION = (3, 38)
 _SHOWN_CHARS = 60
 # Words in errors of SQLite, in lower case, and the error in their place.
 _FIXES = {
@@ -229,13 +228,7 @@ class _Query:
         record, name = self._records[number], f"{kind}{number}"
         try:
             with self._worker.within(_LOAD_SECONDS):
-                if number and record.is_small:
-                    single = _kept(self._worker, record.key)
-                    if kind not in single.tables:
-                        _load(single, kind, record)
-                    self.database.copy(name, single, kind)
-                else:
-                    _load(self.database, name, record)
+                _load(self.database, name, record)
         except NoTableError as error:
             self.reasons[name] = str(error)
         _evict(self._worker, self.database)
@@ -261,8 +254,6 @@ class _Query:
             return fix
         if found := _SYNTAX.search(message):
             return f"syntax error near {found[1][:_SHOWN_CHARS]!r}; {_example(tables)}"
-        if "->" in self.sql and (self._worker.version or ()) < _ARROW_VERSION:
-            return f"this SQLite has no -> and ->>; use json_extract(column, '$.key') ({message})"
         return f"SQLite: {message}; {_example(tables)}"
 
     def _unknown_table(self, name: str) -> str:

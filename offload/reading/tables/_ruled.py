@@ -119,27 +119,31 @@ def ruled_forms(sample: Sample) -> Iterator[Form]:
 def _tables(lines: Sequence[str]) -> Iterator[_RuledTable]:
     end = 0
     for at in [at for at, line in enumerate(lines) if _RULE.fullmatch(line)]:
-        if at <= end or _ANY_BAR.search(lines[at - 1]) is None:
+        header = lines[at - 1]
+        if at <= end or _ANY_BAR.search(header.strip().strip(_BARS)) is None or _RULE.fullmatch(header):
             continue
         style = _style_of(lines, at)
+        end = start = at + 1
+        # Rows of a table whose names are not known are no names of another.
+        while end < len(lines) and (_ANY_BAR.search(lines[end]) or _RULE.fullmatch(lines[end])):
+            end += 1
         if style is None:
             continue
-        end = start = at + 1
-        while end < len(lines) and (style.is_rule(lines[end]) or len(style.cells(lines[end])) >= _PAIR):
-            end += 1
-        names = style.values(style.cells(lines[at - 1]))[:MAX_COLUMNS]
+        names = style.values(style.cells(header))[:MAX_COLUMNS]
         yield _RuledTable(start, style, names, sum(not style.is_rule(row) for row in lines[start:end]))
 
 
 def _style_of(lines: Sequence[str], at: int) -> _Style | None:
     """Return the style of a table whose names are before the line `at`, None if there is none."""
     header = lines[at - 1]
-    if _RULE.fullmatch(header) is not None:
-        return None
     is_box = at > 1 and _RULE.fullmatch(lines[at - 2]) is not None
     style = _Style(lines[at], 0, header.strip()[0] in _BARS, is_box)
-    width = len(style.cells(header))
-    return style._replace(width=min(width, MAX_COLUMNS)) if width >= _PAIR else None
+    names = style.cells(header)
+    # Another line of names, or a name that is parted, shows that the names are not those of columns.
+    is_alone = is_box or at < _PAIR or len(style.cells(lines[at - 2])) < _PAIR
+    if len(names) < _PAIR or not is_alone or any("  " in name.strip() for name in names):
+        return None
+    return style._replace(width=min(len(names), MAX_COLUMNS))
 
 
 def _rows(chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style, note: str) -> Iterator[Row]:

@@ -100,7 +100,11 @@ class Survey:
     @property
     def _keys(self) -> Sequence[str]:
         """The columns as the text names them."""
-        return self.form.columns if self.form.columns is not None else [*map(str, self.types)]
+        return (
+            self.form.columns
+            if self.form.columns is not None
+            else ["key" if key is None else key for key in self.types]
+        )
 
     @property
     def notes(self) -> dict[str, str]:
@@ -112,7 +116,7 @@ class Survey:
         notes = {}
         for each, key in zip(plain, self._keys, strict=True):
             note = each.type.note(quoted(each.name), texts.get(each.place, ""))
-            if alike[key.lower()] > 1:
+            if key and alike[key.lower()] > 1:
                 note = f"{quoted(each.name)} is one of several columns {key!r}{'; ' * bool(note)}{note}"
             notes[each.name] = note
         return {name: note for name, note in notes.items() if note}
@@ -138,7 +142,7 @@ class Survey:
             if not row.keys() <= self.types.keys():
                 for key in row:
                     if key not in self.types:
-                        self.types[key] = self._new(str(key))
+                        self.types[key] = self._new(key or "")
         if len(self.types) > MAX_COLUMNS:
             raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
         return [[row.get(key) for row in rows] for key in self.types]

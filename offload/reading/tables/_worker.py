@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -45,27 +46,22 @@ _LIMITS = {
 # They compute a value from their arguments, and reach nothing else.
 FUNCTIONS = frozenset(
     (
-        *("->", "->>", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "avg", "ceil"),
-        *("ceiling", "char", "coalesce", "concat", "concat_ws", "cos", "cosh", "count", "cume_dist"),
-        *("current_date", "current_time", "current_timestamp", "date", "datetime", "degrees"),
-        *("dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat", "hex", "if"),
-        *("ifnull", "iif", "instr", "json", "json_array", "json_array_insert", "json_array_length"),
-        *("json_error_position", "json_extract", "json_group_array", "json_group_object", "json_insert"),
+        *("->", "->>", "abs", "avg", "ceil", "ceiling", "char", "coalesce", "concat", "concat_ws"),
+        *("count", "cume_dist", "current_date", "current_time", "current_timestamp", "date"),
+        *("datetime", "dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat"),
+        *("hex", "if", "ifnull", "iif", "instr", "json", "json_array", "json_array_insert"),
+        *("json_array_length", "json_extract", "json_group_array", "json_group_object", "json_insert"),
         *("json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace"),
-        *("json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_array_insert"),
-        *("jsonb_extract", "jsonb_group_array", "jsonb_group_object", "jsonb_insert", "jsonb_object"),
-        *("jsonb_patch", "jsonb_remove", "jsonb_replace", "jsonb_set", "julianday", "lag", "last_value"),
-        *("lead", "length", "like", "likelihood", "likely", "ln", "log", "log10", "log2", "lower"),
-        *("ltrim", "max", "median", "min", "mod", "nth_value", "ntile", "nullif", "octet_length"),
-        *("percent_rank", "percentile", "percentile_cont", "percentile_disc", "pi", "pow", "power"),
-        *("printf", "quote", "radians", "random", "randomblob", "rank", "replace", "round"),
-        *("row_number", "rtrim", "sign", "sin", "sinh", "soundex", "sqlite_version", "sqrt", "strftime"),
-        *("string_agg", "substr", "substring", "subtype", "sum", "tan", "tanh", "time", "timediff"),
-        *("total", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote", "unixepoch"),
-        *("unlikely", "upper", "zeroblob"),
+        *("json_set", "json_type", "json_valid", "julianday", "lag", "last_value", "lead", "length"),
+        *("like", "ln", "log", "log10", "log2", "lower", "ltrim", "max", "median", "min", "mod"),
+        *("nth_value", "ntile", "nullif", "percent_rank", "percentile", "percentile_cont"),
+        *("percentile_disc", "pow", "power", "printf", "quote", "random", "randomblob", "rank"),
+        *("replace", "round", "row_number", "rtrim", "sign", "sqrt", "strftime", "string_agg"),
+        *("substr", "substring", "sum", "time", "timediff", "total", "trim", "trunc", "typeof"),
+        *("unicode", "unixepoch", "upper", "zeroblob"),
     )
 )
-_JSON_TABLES = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree"})
+_JSON_TABLES = frozenset({"json_each", "json_tree"})
 _OWN_TABLES = ("sqlite_", "pragma_", "dbstat", "bytecode", "tables_used")
 _ONLY_SELECT = "only SELECT is allowed: items are read-only"
 
@@ -140,7 +136,10 @@ class _Base:
         self.connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         self.connection.execute(f"PRAGMA max_page_count = {most_bytes // _PAGE_BYTES}")
         self._modules = frozenset(row[0].lower() for row in self.connection.execute("PRAGMA module_list"))
-        _Printf.define(self.connection)
+        formats = _connected()
+        formats.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
+        for name in ("printf", "format"):
+            self.connection.create_function(name, -1, partial(_printf, formats), deterministic=True)
         self.tables: set[str] = set()
 
     def create(self, name: str, columns: Sequence[tuple[str, str]]) -> None:
@@ -157,12 +156,6 @@ class _Base:
         except UnicodeEncodeError:
             self.connection.execute(f"DELETE FROM {name} WHERE rowid >= {first}")  # noqa: S608 # a number
             self.connection.executemany(insert, map(_encodable, rows))
-
-    def copy(self, name: str, other: _Base, table: str) -> None:
-        """Insert the rows of a table of another database."""
-        cursor = other.connection.execute(f"SELECT * FROM {table}")  # noqa: S608 # a name of the library
-        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(cursor.description))})"  # noqa: S608 # see above
-        self.connection.executemany(insert, cursor)
 
     def commit(self) -> WorkerAnswer:
         """Keep what was inserted; answer with the bytes that the tables take."""
@@ -211,34 +204,17 @@ def _connected() -> sqlite3.Connection:
     # Their first use declares them, which the authorizer of a query would refuse.
     with suppress(sqlite3.Error):
         connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
-        connection.execute("SELECT 1 FROM jsonb_each('[]'), jsonb_tree('[]')")
     return connection
 
 
-class _Printf:
-    """SQLite's `printf`, which gives NULL for a text that is too long: here that is an error."""
-
-    def __init__(self) -> None:
-        self._connection = _connected()
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
-
-    @classmethod
-    def define(cls, connection: sqlite3.Connection) -> None:
-        """Let a connection use it."""
-        for name in ("printf", "format"):
-            connection.create_function(name, -1, cls().text, deterministic=True)
-
-    def text(self, *arguments: Any) -> str | None:
-        if not arguments or arguments[0] is None:
-            return None
-        marks = ", ".join("?" * len(arguments))
-        # A text that begins with a character is never NULL for being empty.
-        values = (f".{arguments[0]}", *arguments[1:])
-        [text] = self._connection.execute(f"SELECT printf({marks})", values).fetchone()
-        if text is None:
-            # It becomes the error "string or blob too big".
-            raise OverflowError
-        return str(text)[1:]
+def _printf(connection: sqlite3.Connection, *arguments: Any) -> str | bytes | None:
+    """Return what SQLite's `printf` does, but an error in place of NULL for a text that is too long."""
+    if not arguments or arguments[0] is None:
+        return None
+    marks = ", ".join("?" * len(arguments))
+    # A text that begins with a character is never NULL for being empty.
+    [text] = connection.execute(f"SELECT printf({marks})", (f".{arguments[0]}", *arguments[1:])).fetchone()
+    return bytes(VALUE_BYTES + 1) if text is None else str(text)[1:]
 
 
 def _fetched(
@@ -287,9 +263,6 @@ def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any
             bases[number] = _Base(*arguments)
         elif method == "drop":
             bases.pop(number).connection.close()
-        elif method == "copy":
-            name, other, table = arguments
-            bases[number].copy(name, bases[other], table)
         else:
             return getattr(bases[number], method)(*arguments) or {}
     except FailedError as failed:

@@ -647,6 +647,13 @@ GRAPHQL = {
     "data": [{"id": n, "body": "words " * 9} for n in range(99)],
     "errors": [{"message": "no field foo"}],
 }
+REFUSED = {
+    "rows": [{"id": n, "v": "x" * 20} for n in range(60)],
+    "error": {"code": "E42", "message": "quota exceeded"},
+    "more": [{"id": n} for n in range(99)],
+}
+CHECKS = [{"id": n, "ok": n != 41, "error": None if n != 41 else "timeout after 30 s"} for n in range(90)]
+SYSLOG = [f"Nov  5 10:{n:02}:00 host sshd[12]: {'disk failure' if n == 31 else 'ok'} {n}" for n in range(60)]
 EXITS = [{"id": n, "exit_code": 137 if n == 123 else 0} for n in range(400)]
 COUNTS = [f"{n * 37 % 97 + 2:7} GET /items/{n}" for n in range(300)]
 COUNTS[211] = "  90210 GET /items/211"
@@ -672,6 +679,15 @@ COUNTS[211] = "  90210 GET /items/211"
         pytest.param(json.dumps(HAR), "JSON {", '"status": 503', id="HAR on a line"),
         pytest.param(json.dumps(HAR, indent=2), "JSON {", '"status": 503', id="HAR"),
         pytest.param(json.dumps(GRAPHQL), "JSON {", "no field foo", id="errors"),
+        pytest.param(json.dumps(REFUSED), "JSON {", '"message": "quota exceeded"', id="error on a line"),
+        pytest.param(json.dumps(CHECKS), "JSON list", "timeout after 30 s", id="not ok"),
+        pytest.param(
+            "<svg id='a'>" + "".join(f"<path d='M{n} 0'/>" for n in range(200)) + "</svg>",
+            "XML.",
+            "M0",
+            id="image",
+        ),
+        pytest.param("\n".join(SYSLOG), "log.", "disk failure", id="syslog"),
         pytest.param(json.dumps(EXITS), "JSON list", '"exit_code": 137', id="exit code"),
         pytest.param("\n".join(COUNTS), "text.", "90210 GET /items/211", id="count"),
         pytest.param(

@@ -12,6 +12,7 @@ from kit.conversation import tool_turn
 from kit.store import CountedStore
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.base import binary as binary_texts
 from offload.errors import ConfigError, StoreError
 from offload.maintenance.retention import delete, undelete
 from offload.maintenance.transfer import share
@@ -166,6 +167,8 @@ def test_what_was_not_searched_is_said_with_the_reason(monkeypatch: pytest.Monke
     off = opened(store)
     binary, media = put(off, "zebra " + "\1\2\3" * 5000), put(off, "QUJD" * 5000, "t2")
     long, damaged = put(off, f"zebra\n{FILLER * 3}", "t3"), put(off, f"zebra {FILLER}", "t4")
+    monkeypatch.setattr(binary_texts, "MAX_CHARS", 2000)
+    encoded = put(off, "zebra\n".encode("utf-16-le").decode() * 1000, "t5")
     [key] = [info.key for info in off.records() if info.ref == damaged]
     store.put(key, store.get(key)[:-300], overwrite=True)
 
@@ -173,6 +176,7 @@ def test_what_was_not_searched_is_said_with_the_reason(monkeypatch: pytest.Monke
 
     assert {passage.ref for passage in found.passages} == {long}
     assert found.unsearched[binary] == found.unsearched[media] == "binary content"
+    assert found.unsearched[encoded] == "too long to decode from UTF-16-LE"
     assert found.unsearched[damaged] == "damaged"
     assert found.unsearched[long].startswith("only the first ")
     answer = opened(store).tools.call("context_grep", {"pattern": "zebra", "mode": "search"})

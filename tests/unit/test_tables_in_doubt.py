@@ -50,9 +50,9 @@ BOX = (
 READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "docker ps": (DOCKER, _CELLS[0], _CELLS[1:]),
     "a box with a title": (
-        "+---------+\n| Volumes |\n+----+----+\n| Id | n  |\n+----+----+\n| v1 | 10 |\n| v2 | 8  |\n+----+----+\n",
-        ("Id", "n"),
-        [("v1", 10), ("v2", 8)],
+        "+--------+\n| Vol    |\n+---+----+\n| a | n  |\n+---+----+\n| x | 10 |\n| y | 8  |\n+---+----+\n",
+        ("a", "n"),
+        [("x", 10), ("y", 8)],
     ),
     "an aligned table with thousands": (
         "NAME      SIZE      COUNT\na        1,000     2,000\nb        3,400     5,600\n",

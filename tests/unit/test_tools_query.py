@@ -325,6 +325,20 @@ def test_what_is_redacted_is_in_no_table_and_the_answer_says_that_something_is()
     assert "[gone]" in off.tools.query(ref, "select name from t where id = 7")
 
 
+def test_a_query_compares_texts_in_one_normal_form_and_says_what_like_does_not_see() -> None:
+    names = "".join(f"re\u0301sume\u0301-{n}.pdf,{n}\n" for n in range(50))
+    tools, ref = tools_for("name,size\n" + names)
+    for name in ("r\xe9sum\xe9", "re\u0301sume\u0301"):
+        answer = tools.query(ref, f"select count(*) from t where name like '{name}%'")  # noqa: S608 # a name
+        assert answer.split("\n")[2:4] == [
+            "50",
+            "[t: the text has accents as characters of their own, which are composed here]",
+        ]
+    tools, ref = tools_for("one\0needle\n" * 300)
+    answer = tools.query(ref, "select count(*) from lines where text like '%needle%'")
+    assert "[lines: the text has NULs, at which LIKE and most functions end a value]" in answer
+
+
 def test_an_encrypted_record_is_queried_and_nothing_of_it_is_readable_on_disk(tmp_path: Path) -> None:
     store = EncryptingStore(open_store(str(tmp_path)), key=b"k" * 32)
     off = Offloader(store, session="s", policy=POLICY)

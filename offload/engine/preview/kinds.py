@@ -115,8 +115,8 @@ def _count_troubled(texts: Sequence[str]) -> int:
 
 
 _LOGGED = _LineStart(
-    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
-    r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?(?:[A-Z][a-z][a-z] [ \d]\d )?\d\d:\d\d:\d\d"
+    r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
     r"|\s*File \"[^\"]++\", line \d|\s+at [\w.<>$ ]++\(|[^\s:(]++[:(]\d++[,:]\d++\)?:? (?:error|warning)"
 )
@@ -191,7 +191,7 @@ def kind_of(texts: Sequence[str]) -> Kind:
         return _NDJSON
     if _PAGE_START.match(texts[0]):
         return _HTML
-    if texts[0].startswith("<?xml "):
+    if texts[0].startswith(("<?xml ", "<svg ")):
         return _XML
     if _JSON_START.match(texts[0]) and texts[-1].endswith(("}", "]")):
         return _JSON

@@ -49,7 +49,8 @@ TROUBLE = (
     *("Exception", "Traceback", "FATAL", "fatal", "panic:", "denied", "not found", "✗", "✖", "错误", "失败"),
     *("exit code", "exit status", "exited with", "Exit code", "Warning:", "WARN ", "WARNING ", "warning:"),
     *(':"error"', ': "error"', "level=error", '"errors":[{', '"errors": [{', '"ename":', '"evalue":'),
-    *('"status":40', '"status": 40', '"status":50', '"status": 50'),
+    *('"status":40', '"status": 40', '"status":50', '"status": 50', '"error":{', '"error": {', '"error":"'),
+    *('"error": "', '"failed"', '"ok":false', '"ok": false', '"success":false', '"success": false'),
 )
 _LONGEST_WORD = max(map(len, TROUBLE))
 _PART_CHARS = 32 * 1024

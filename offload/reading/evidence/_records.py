@@ -13,7 +13,7 @@ from offload.errors import OffloadError, unexpected
 from offload.messages.calls import Calls
 from offload.reading.evidence._requests import TextRole, texts_of
 from offload.reading.evidence._texts import MAX_CHARS, Texts
-from offload.reading.search._passages import is_text
+from offload.reading.search._passages import why_unsearchable
 from offload.reading.search._results import PASSING, reason_of
 from offload.records.codec.base import StoredRecord
 from offload.records.record import RecordInfo
@@ -97,8 +97,8 @@ class Records:
         room = min(MAX_RECORD_CHARS, MAX_CHARS - self.texts.chars)
         chunks, chars = list[str](), 0
         for chunk in map(decode_text, record.content.chunks_from(0)[1]):
-            if not chunks and not is_text(chunk):
-                self.unread[info.key] = _BINARY
+            if not chunks and (why := why_unsearchable(chunk)):
+                self.unread[info.key] = why
                 return None
             chunks.append(chunk[: room - chars])
             chars += len(chunks[-1])

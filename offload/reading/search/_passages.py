@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from offload.base.binary import is_binary
+from offload.base.binary import encoding_of, is_binary
 
 PASSAGE_CHARS = 1200
 # A passage that ends within a line ends at a space, if there is one so near.
@@ -38,10 +38,12 @@ def cut_passages(chunks: Iterable[str]) -> Iterator[Cut]:
         yield Cut(start, line, rest)
 
 
-def is_text(text: str) -> bool:
-    """Return whether the beginning of a content is text, and neither binary nor base64."""
+def why_unsearchable(text: str) -> str:
+    """Return why a content with this beginning has no words to find: binary, base64; "" for a text."""
     sample = text[:_SAMPLE_CHARS]
-    return not (is_binary(sample) or _BASE64.fullmatch(sample))
+    if encoding := encoding_of(sample):
+        return f"too long to decode from {encoding.upper()}"
+    return "binary content" if is_binary(sample) or _BASE64.fullmatch(sample) else ""
 
 
 def _end(text: str, start: int) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from offload.base.text import decode_text
 from offload.base.threads.locks import NO_FORK, Lock, renew_in_child
 from offload.errors import ConfigError, OffloadError, StoreError, check_number
-from offload.reading.search._passages import Cut, cut_passages, is_text
+from offload.reading.search._passages import Cut, cut_passages, why_unsearchable
 from offload.reading.search._results import DAMAGED, FAILED, PASSING, Passage, SearchResult, reason_of
 from offload.reading.search._words import indexed_text, match_expression
 from offload.records.codec.base import StoredRecord
@@ -208,8 +208,8 @@ class SessionIndex:
         try:
             content, chars = record.content, 0
             for cut in cut_passages(map(decode_text, content.chunks_from(0)[1])):
-                if not chars and not is_text(cut.text):
-                    self._unreadable[info.key] = "binary content"
+                if not chars and (why := why_unsearchable(cut.text)):
+                    self._unreadable[info.key] = why
                     return
                 if chars + len(cut.text) > room:
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+from unicodedata import is_normalized, normalize
 
 from offload.errors import ConfigError
 from offload.reading.tables._compared import misread_columns
@@ -39,6 +40,9 @@ _OWN_NAMES = ("sqlite_", "pragma_", "pg_", "information_schema")
 _TABLE_WORD = re.compile(r'near "(table)": syntax error', re.IGNORECASE)
 _SYNTAX = re.compile(r'near "(.*)": syntax error', re.DOTALL)
 _SHOWN_CHARS = 60
+_MOST_COMPOSED = 1000
+_IS_COMPOSED = "the text has accents as characters of their own, which are composed here"
+_HAS_NULS = "the text has NULs, at which LIKE and most functions end a value"
 # Words in errors of SQLite, in lower case, and the error in their place.
 _FIXES = {
     "no such function: regexp": 'there is no REGEXP; use LIKE, or context_grep with mode="regex"',
@@ -127,7 +131,7 @@ class _Query:
     """
 
     def __init__(self, worker: Worker[Database], key: Hashable, records: Sequence[Record], sql: str) -> None:
-        self.sql = sql
+        self.sql = normalize("NFC", sql)
         self.reasons: dict[str, str] = {}
         self.renamed: list[str] = []
         self._worker = worker
@@ -276,11 +280,45 @@ def _parts_of(name: str) -> tuple[str, str]:
     return kind, name.removeprefix(kind)
 
 
+class _Composed:
+    """The chunks of a text as a statement writes it: an accent is no character of its own.
+
+    Attributes:
+        notes: what a comparison must know of the text, as keys.
+    """
+
+    def __init__(self, chunks: Iterable[str]) -> None:
+        self._chunks = chunks
+        self.notes: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        held = ""
+        for chunk in self._chunks:
+            text = held + chunk
+            # A character of ASCII is never composed with one before it.
+            places = range(len(text) - 1, max(-1, len(text) - _MOST_COMPOSED), -1)
+            end = next((at for at in places if text[at] < "\x80"), len(text))
+            held = text[end:]
+            if end:
+                yield self._composed(text[:end])
+        yield self._composed(held)
+
+    def _composed(self, text: str) -> str:
+        if "\0" in text:
+            self.notes[_HAS_NULS] = None
+        if text.isascii() or is_normalized("NFC", text):
+            return text
+        self.notes[_IS_COMPOSED] = None
+        return normalize("NFC", text)
+
+
 def _load(database: Database, name: str, record: Record) -> None:
+    chunks = _Composed(record.chunks)
     if name.startswith("lines"):
-        database.load_lines(name, record.chunks)
+        database.load_lines(name, chunks)
     else:
-        database.load_table(name, record.chunks)
+        database.load_table(name, chunks)
+    database.tables[name].remarks += chunks.notes
 
 
 def _kept(worker: Worker[Database], key: Hashable) -> Database:

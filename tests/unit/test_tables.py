@@ -94,11 +94,6 @@ TABLES = {
         "9 rows; path text, line integer, text text",
         ("src/a.ts", 3, "error TS2304: Cannot find '0'"),
     ),
-    "grep without numbers": (
-        "".join(f"src/app/a{n}.py:    call({n}, x)\n" for n in range(9)),
-        "9 rows; path text, text text",
-        ("src/app/a0.py", "    call(0, x)"),
-    ),
     "numbered CSV": (
         "".join(f"{n:6}\t{line}\n" for n, line in enumerate(("id,name", "1,foo", "2,bar", "3,b"), 1)),
         "3 rows; id integer, name text",

@@ -116,7 +116,8 @@ def _count_troubled(texts: Sequence[str]) -> int:
 
 _LOGGED = _LineStart(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?(?:[A-Z][a-z][a-z] [ \d]\d )?\d\d:\d\d:\d\d"
-    r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
+    r"|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b|npm (?:error|ERR|warn|WARN)"
+    r"|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
     r"|\s*File \"[^\"]++\", line \d|\s+at [\w.<>$ ]++\(|[^\s:(]++[:(]\d++[,:]\d++\)?:? (?:error|warning)"
 )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from offload.errors import ConfigError
 from offload.reading.tables._columns import spelled
 from offload.reading.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
-from offload.reading.tables._forms import HEAD_CHARS, PART_CHARS, form_of
+from offload.reading.tables._forms import form_of
 from offload.reading.tables._process import Worker, WorkerError
 from offload.reading.tables._survey import ChangedError, Field, Survey, batches, survey_of
 
@@ -153,31 +153,10 @@ def _survey_in(chunks: Iterable[str]) -> Survey:
 
 
 def _form_in(chunks: Iterable[str]) -> Form:
-    beginning, is_whole = "", True
-    for chunk in chunks:
-        if len(beginning) > HEAD_CHARS:
-            is_whole = False
-            break
-        beginning += chunk
-    form = form_of(beginning, is_whole=is_whole, later=_parts(chunks) if len(beginning) > HEAD_CHARS else ())
+    form = form_of(chunks)
     if form is None:
         raise NoTableError("its text is not a table")
     return form
-
-
-def _parts(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield what `parts_of` returns for the text."""
-    chars, end = 0, ""
-    for chunk in chunks:
-        chars += len(chunk)
-        end = (end + chunk)[-PART_CHARS:]
-    start, middle = chars // 2, ""
-    for chunk in chunks:
-        middle += chunk[max(start, 0) : start + PART_CHARS]
-        start -= len(chunk)
-        if len(middle) >= PART_CHARS:
-            break
-    yield from (middle[:PART_CHARS], end)
 
 
 def _rows(

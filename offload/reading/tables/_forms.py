@@ -57,17 +57,24 @@ class _Unnumbered:
         yield from chunks
 
 
-def form_of(beginning: str, *, is_whole: bool, later: Iterable[str] = ()) -> Form | None:
-    """Return the form of the table in a text with this beginning, None if it has none.
+def form_of(chunks: Iterable[str], *, is_whole: bool = True) -> Form | None:
+    """Return the form of the table in a text, None if it has none.
+
+    Its beginning of `HEAD_CHARS` is examined, and parts of its middle and its end.
 
     Args:
-        beginning: the beginning, of which `HEAD_CHARS` are examined.
-        is_whole: whether that is the text.
-        later: parts of its middle and its end, asked for only if the beginning may be lines of a table.
+        chunks: the text; read again for its parts.
+        is_whole: whether that is the text, or only its beginning.
 
     Raises `NoTableError` with the reason for a table that cannot be read, or that can be read in two ways.
     """
-    is_whole = is_whole and len(beginning) <= HEAD_CHARS
+    beginning = ""
+    for chunk in chunks:
+        beginning += chunk
+        if len(beginning) > HEAD_CHARS:
+            break
+    later = _parts(chunks) if len(beginning) > HEAD_CHARS else ()
+    is_whole = is_whole and not later
     text = beginning[:HEAD_CHARS].removeprefix(_BOM)
     has_numbers = _has_numbers(text)
     if has_numbers:
@@ -113,12 +120,19 @@ def _complete_lines(part: str, *, has_numbers: bool) -> list[str]:
     return [_GUTTER.sub("", line, count=1) for line in lines] if has_numbers else lines
 
 
-def parts_of(text: str) -> list[str]:
-    """Return the parts of the middle and the end of a long text that are examined too."""
-    if len(text) <= HEAD_CHARS:
-        return []
-    middle = len(text) // 2
-    return [text[middle : middle + PART_CHARS], text[-PART_CHARS:]]
+def _parts(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield the parts of the middle and the end of a long text that are examined too."""
+    chars, end = 0, ""
+    for chunk in chunks:
+        chars += len(chunk)
+        end = (end + chunk)[-PART_CHARS:]
+    start, middle = chars // 2, ""
+    for chunk in chunks:
+        middle += chunk[max(start, 0) : max(start, 0) + PART_CHARS]
+        start -= len(chunk)
+        if len(middle) >= PART_CHARS:
+            break
+    yield from (middle[:PART_CHARS], end)
 
 
 def _has_numbers(text: str) -> bool:

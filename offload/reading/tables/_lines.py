@@ -203,9 +203,6 @@ _LINE_PATTERNS = (
         _BY_PARTS,
     ),
     _LinePattern(
-        "grep output", ("path", "text"), r"(?P<path>[\w.@+-]*(?:/[\w.@+-]++)++):(?!:)(?P<text>.*)", _BY_PARTS
-    ),
-    _LinePattern(
         "compiler output",
         ("path", "line", "text"),
         r"(?P<path>[^\s:(]++)\((?P<line>\d{1,9}),\d+\): ?(?P<text>.*)",

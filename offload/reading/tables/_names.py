@@ -16,23 +16,13 @@ _CODE = re.compile(r"[{}=<>;\\]")
 _LEAST_ROWS, _SAMPLED_ROWS, _SAMPLED_CELLS = 6, 40, 1000
 _SHOWN_NAMES, _SHOWN_CHARS = 5, 100
 # Kinds of texts that no name is of.
-_KINDS = (
-    (
-        "time",
-        re.compile(
-            r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|T?\d\d?:\d\d.*"
-        ),
-    ),
-    ("truth", re.compile(r"true|false|yes|no", re.IGNORECASE)),
-    (
-        "address",
-        re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z]{2,9}://\S+|/\S*"),
-    ),
-    (
-        "hash",
-        re.compile(r"(?=.*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
-    ),
-)
+_KINDS = {
+    "time": r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|T?\d\d?:\d\d.*",
+    "truth": r"(?i:true|false|yes|no)",
+    "address": r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z]{2,9}://\S+|/\S*",
+    "hash": r"(?i:(?=.*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+}
+_KIND = re.compile("|".join(f"(?P<{kind}>(?:{pattern})\\Z)" for kind, pattern in _KINDS.items()))
 _DIGIT = re.compile(r"\d")
 _DIGITS = frozenset("0123456789")
 
@@ -140,4 +130,5 @@ def _kind_of(cell: str) -> str:
         return ""
     if number_of(cell) is not None or cell.lstrip("-").isdigit():
         return "number"
-    return next((kind for kind, pattern in _KINDS if pattern.fullmatch(cell)), "")
+    found = _KIND.match(cell)
+    return (found.lastgroup or "") if found else ""

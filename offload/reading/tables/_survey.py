@@ -18,7 +18,7 @@ from offload.reading.tables._columns import (
     type_of_values,
 )
 from offload.reading.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, names_for
-from offload.reading.tables._forms import HEAD_CHARS, form_of, parts_of
+from offload.reading.tables._forms import HEAD_CHARS, form_of
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
 
 def _sure_form(text: str, *, is_whole: bool) -> Form | None:
     try:
-        form = form_of(text, is_whole=is_whole, later=parts_of(text))
+        form = form_of([text], is_whole=is_whole)
     except NoTableError:
         return None
     return form if form is not None and form.is_certain else None

@@ -21,6 +21,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
 WorkerAnswer = dict[str, Any]
 
 _IDLE_SECONDS = 60.0
@@ -277,9 +282,7 @@ def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any
 def _limit(heap_bytes: int) -> None:
     """Take away what the process never needs: memory, files, other processes, dumps of its memory."""
     _connected().execute(f"PRAGMA hard_heap_limit = {heap_bytes}")
-    try:
-        import resource  # noqa: PLC0415 # absent on Windows
-    except ImportError:
+    if resource is None:
         return
     limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NPROC": 0}
     with suppress(OSError), open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 # pathlib takes 10 ms
@@ -292,9 +295,7 @@ def _limit(heap_bytes: int) -> None:
 
 def _limit_cpu() -> None:
     """Let the system end the process if a request takes too long."""
-    try:
-        import resource  # noqa: PLC0415 # absent on Windows
-    except ImportError:
+    if resource is None:
         return
     used, hard = time.process_time(), resource.getrlimit(resource.RLIMIT_CPU)[1]
     with suppress(ValueError, OSError):

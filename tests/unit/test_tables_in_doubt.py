@@ -174,6 +174,10 @@ REFUSED = {
         "NAME   READY   STATUS\nweb    1/1     Running\ndb     1/1     Running\nDone\nError\nExit\n",
         "its text is not a table",
     ),
+    "names below which cells are parted": (
+        "PORT     STATE SERVICE\n22/tcp   open  ssh\n80/tcp   open  http\n443/tcp  shut  https\n",
+        "its text is not a table",
+    ),
     "columns of two names": (
         "Proto Recv-Q Local Address  State\ntcp        0 0.0.0.0:22     LISTEN\nudp        0 0.0.0.0:68\n",
         "its text is not a table",

@@ -152,6 +152,9 @@ def _below_names(header: str, rows: Sequence[str]) -> _Table | None:
     cuts, widths = [name.start() for name in found], [0] * len(found)
     loose = _ByPlace(cuts, [1] * len(cuts), widths)
     lines = [header, *filter(loose, rows)]
+    # Cells with blanks below several names are those of several columns.
+    if " " in found[-1][0] and any("  " in loose(line)[-1] for line in lines[1:]):
+        return None
     gaps = [min(cut - len(line[:cut].rstrip()) for line in lines) for cut in cuts]
     known = _BY_CAPITALS if header.isupper() else 0.0
     return _Table.of(_ByPlace(cuts, gaps, widths), [name[0] for name in found], rows, known)

@@ -504,6 +504,12 @@ def test_sqlite_is_recent_enough_for_the_operators_of_json() -> None:
         "select n, sum(name) from t group by n order by 2",
         "select a from (select distinct name a, n from t order by n limit 5) where a > 2",
         "with x as (select name a from t) select * from x where a > 7",
+        "select n from t where name",
+        "select n from t where not name and n > 1",
+        "select case when name then 1 end from t",
+        "select iif(n > 1 and name, 1, 0) from t",
+        "select count(*) filter (where name) from t",
+        "select round(name, 1) from t",
     ],
 )
 def test_a_text_is_not_compared_with_a_number(sql: str) -> None:
@@ -522,9 +528,25 @@ def test_a_text_is_not_compared_with_a_number(sql: str) -> None:
         "select n + 1 from t where name like 'x%' and length(name) > 1",
         "select t.name from t join lines on t.n = lines.n where lines.n > 2",
         "select cast(substr(name, 2) as integer) + 1 from t",
+        "select sum(name = 'x1'), sum(length(name)), sum(case when name = 'x1' then n end) from t",
+        "select iif(name like 'x%' and n > 1, 1, 0) from t where name in ('x1', 'x2') or not n",
+        "select n from t where exists (select 1 from lines where text like t.name || '%')",
+        "select n, row_number() over (order by name), coalesce(name, '') || 'a' from t where n and n <> 3",
+        "select name, count(*) c from t group by name having c > 0 and not c > 5 order by c desc, name",
+        "select n, (select max(name) from t u where u.n < t.n) m from t where m <> '' or t.n = 0",
+        "select name from t where n in (select n from t where name <> '') union select text from lines",
     ],
 )
 def test_texts_that_are_compared_with_texts_have_no_note(sql: str) -> None:
     text = "n,name\n" + "".join(f"{n},x{n}\n" for n in range(9))
 
     assert run(text, sql).notes == []
+
+
+def test_a_cast_of_a_text_to_a_number_is_done_and_said_and_so_is_what_true_is() -> None:
+    text = "n,name\n" + "".join(f"{n},{n}x{n}\n" for n in range(9))
+    found = run(text, "select sum(cast(name as real)) from t where cast(name as integer) > 6")
+    assert found.rows == [(15.0,)]
+    assert found.notes[-1] == "t: name is text; a cast takes the number at its beginning, or 0"
+    found = run(json.dumps(ITEMS), "select count(*) from t where ok = 'true'")
+    assert found.notes == ["t: ok is 1 for true and 0 for false"]

@@ -47,8 +47,14 @@ GRID = """\
 BOX = (
     "+----+------+\n| id | name |\n+----+------+\n" + "| 1  | a    |\n|    | more |\n" * 5 + "+----+------+\n"
 )
+_PODS = [(f"pod-{n * n}", "Running" if n % 7 else "Error", f"{n}d") for n in range(200)]
 READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
     "docker ps": (DOCKER, _CELLS[0], _CELLS[1:]),
+    "an aligned table whose cells grow": (
+        "".join("{:<12}{:<10}{}\n".format(*row) for row in [("NAME", "STATUS", "AGE"), *_PODS]),
+        ("NAME", "STATUS", "AGE", "AGE_text"),
+        [(name, status, 86400.0 * int(age[:-1]), age) for name, status, age in _PODS],
+    ),
     "a box with a title": (
         "+--------+\n| Vol    |\n+---+----+\n| a | n  |\n+---+----+\n| x | 10 |\n| y | 8  |\n+---+----+\n",
         ("a", "n"),

@@ -113,7 +113,9 @@ class _ByPlace(NamedTuple):
         ends = [*self.cuts[1:], len(line)]
         cells = [line[start:end].rstrip() for start, end in zip(self.cuts, ends, strict=True)]
         pairs = zip(cells, self.widths, strict=True)
-        is_row = all(cell[:1] != " " or len(cell) <= width for cell, width in pairs) and any(cells[1:])
+        # A line without a first cell may continue the row before it, and a word alone may be anything.
+        is_row = cells[0] != "" and any(cells[1:])
+        is_row = is_row and all(cell[:1] != " " or len(cell) <= width for cell, width in pairs)
         is_apart = any(self.widths) or not any("  " in cell for cell in cells[:-1])
         return [cell.strip() for cell in cells] if is_row and is_apart and not _DASHES.fullmatch(line) else []
 
@@ -155,7 +157,8 @@ def _below_names(header: str, rows: Sequence[str]) -> _Table | None:
     # Cells with blanks below several names are those of several columns.
     if " " in found[-1][0] and any("  " in loose(line)[-1] for line in lines[1:]):
         return None
-    gaps = [min(cut - len(line[:cut].rstrip()) for line in lines) for cut in cuts]
+    # Later cells may be longer than those of the sample.
+    gaps = [min(_PAIR, *(cut - len(line[:cut].rstrip()) for line in lines)) for cut in cuts]
     known = _BY_CAPITALS if header.isupper() else 0.0
     return _Table.of(_ByPlace(cuts, gaps, widths), [name[0] for name in found], rows, known)
 

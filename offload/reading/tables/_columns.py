@@ -162,6 +162,8 @@ class ColumnType(NamedTuple):
         """
         if self.has_texts:
             return self._number_note(name, texts)
+        if self.name == "boolean":
+            return f"{name} is 1 for true and 0 for false"
         if self.name == "text" and self.doubt:
             return f"{name} is text, since {self.doubt}"
         if len(self.times) > 1 or any(_ORDERED.fullmatch(form) is None for form in self.times):

@@ -10,13 +10,18 @@ _Column = tuple[str, str]
 # The name of an instruction and its five operands, as EXPLAIN shows them.
 _Step = Sequence[Any]
 _COMPARES = frozenset(("Lt", "Le", "Gt", "Ge", "Eq", "Ne"))
-_ADDS = frozenset(("Add", "Subtract", "Multiply", "Divide", "Remainder"))
+_ADDS = frozenset(("Add", "Subtract", "Multiply", "Divide", "Remainder", "And", "Or"))
 _CONSTANTS = frozenset(("Integer", "Int64", "Real"))
 _COPIES = frozenset(("Copy", "SCopy"))
 _INSERTS = frozenset(("Insert", "IdxInsert", "SorterInsert"))
-_NUMBERS_ONLY = ("sum(", "total(", "avg(")
+_NUMBERS_ONLY = ("sum(", "total(", "avg(", "abs(", "round(", "ceil", "floor(", "sqrt(", "mod(", "pow")
+_CALLS = frozenset(("AggStep", "Function", "PureFunc"))
+_TRUTHS = frozenset(("If", "IfNot", "Not"))
+# The register that an instruction fills is in its second operand, or in the third.
+_INTO_TWO = _CONSTANTS | {"Null", "String8", "Not", "Rowid", "Count", "ZeroOrNull"}
+_INTO_THREE = _ADDS | {"Function", "PureFunc", "Concat"}
 _NULLS = frozenset(("IsNull", "NotNull"))
-# The affinity for texts that an instruction for comparing has in its last operand.
+# The affinity for texts that an instruction for comparing has in its last operand, and a cast in its second.
 _AFFINITY_MASK, _TEXT = 0x47, 0x42
 
 
@@ -24,27 +29,34 @@ _AFFINITY_MASK, _TEXT = 0x47, 0x42
 Ask = Callable[[str], Sequence[Sequence[Any]]]
 
 
-def misread_columns(ask: Ask, sql: str) -> tuple[set[_Column], set[_Column]]:
-    """Return the columns of type TEXT that a statement compares or adds as numbers, or compares with NULL."""
+def misread_columns(ask: Ask, sql: str) -> Misread:
+    """Return the columns of type TEXT that a statement may misread."""
     tables = dict(map(tuple, ask("SELECT rootpage, name FROM sqlite_master")))
     steps = [step[1:7] for step in ask(f"EXPLAIN {sql}")]
-    program = _Program()
+    program = Misread()
     for name, cursor, page, *_ in steps:
         if name == "OpenRead" and page in tables:
             program.columns[cursor] = _text_columns(ask, tables[page])
     # Parts of a program may come before those that fill their tables.
     for step in steps * 2:
         program.take(step)
-    return program.numbers, program.nulls
+    return program
 
 
-class _Program:
-    """Instructions, with the columns of texts that its cursors and registers hold."""
+class Misread:
+    """The instructions of a statement, with the columns of texts that its cursors and registers hold.
+
+    Attributes:
+        numbers: columns that it compares or adds as numbers, or takes as true or false.
+        nulls: those that it compares with NULL.
+        casts: those that it casts to numbers.
+    """
 
     def __init__(self) -> None:
         self.columns: dict[int, dict[int, _Column]] = {}
         self.numbers: set[_Column] = set()
         self.nulls: set[_Column] = set()
+        self.casts: set[_Column] = set()
         self._held: dict[int, _Column] = {}
         self._constants: set[int] = set()
         self._records: dict[int, dict[int, _Column]] = {}
@@ -54,8 +66,6 @@ class _Program:
         name, one, two, three, *_ = step
         if name == "Column":
             self._hold(three, self.columns.get(one, {}).get(two))
-        elif name in _CONSTANTS:
-            self._constants.add(two)
         elif name in _COPIES:
             self._hold(two, self._held.get(one))
         elif name == "MakeRecord":
@@ -66,6 +76,16 @@ class _Program:
             self.columns[three] = self.columns.get(one, {})
         else:
             self._find(step)
+            self._fill(name, one, two, three)
+
+    def _fill(self, name: str, one: int, two: int, three: int) -> None:
+        """Take into account which register an instruction fills."""
+        if name == "Cast" and two > _TEXT and one in self._held:
+            self.casts.add(self._held[one])
+        if name in _INTO_TWO | _INTO_THREE | {"Cast"}:
+            self._hold(two if name in _INTO_TWO else three if name in _INTO_THREE else one, None)
+        if name in _CONSTANTS:
+            self._constants.add(two)
 
     def _hold(self, register: int, column: _Column | None) -> None:
         self._held.pop(register, None)
@@ -84,7 +104,9 @@ class _Program:
             registers = (one, three)
         elif name in _ADDS:
             registers = (one, two)
-        elif name == "AggStep" and str(function).startswith(_NUMBERS_ONLY):
+        elif name in _TRUTHS:
+            registers = (one,)
+        elif name in _CALLS and str(function).startswith(_NUMBERS_ONLY):
             registers = (two,)
         self.numbers |= {self._held[register] for register in registers if register in self._held}
 

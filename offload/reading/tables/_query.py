@@ -153,25 +153,27 @@ class _Query:
             notes = [*self.renamed]
             notes += [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
             notes += _column_notes(tables, read)
-            notes += self._null_notes(tables)
+            notes += self._text_notes(tables)
             notes += _name_notes(self.sql, self.database.tables)
         finally:
             self._leave()
         rows = [tuple(map(_cell, row)) for row in answer["rows"]]
         return QueryResult(tuple(answer["columns"]), rows, answer["total"], answer["is_more"], tables, notes)
 
-    def _null_notes(self, tables: dict[str, Table]) -> Iterator[str]:
-        """Yield notes on empty texts that are not NULL. Raises `ConfigError` for texts read as numbers."""
+    def _text_notes(self, tables: dict[str, Table]) -> Iterator[str]:
+        """Yield notes on texts that are cast, or not NULL. Raises `ConfigError` for texts read as numbers."""
         try:
             with self._worker.within(_SECONDS + _GRACE_SECONDS):
-                numbers, nulls = misread_columns(self.database.ask, self.sql)
+                misread = misread_columns(self.database.ask, self.sql)
         except WorkerError as failure:
             raise ConfigError(self._taught(failure)) from None
-        for name, column in sorted(numbers):
+        for name, column in sorted(misread.numbers):
             if name in tables:
                 why = tables[name].notes.get(column) or f"{quoted(column)} is text"
                 raise ConfigError(f"{name}: {why}: compare it with a text in quotes, or CAST its numbers")
-        for name, column in sorted(nulls):
+        for name, column in sorted(misread.casts):
+            yield f"{name}: {quoted(column)} is text; a cast takes the number at its beginning, or 0"
+        for name, column in sorted(misread.nulls):
             if note := tables[name].empty_notes.get(column) if name in tables else None:
                 yield f"{name}: {quoted(column)} {note}"
 

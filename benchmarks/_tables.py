@@ -205,9 +205,11 @@ def markdown(chance: random.Random) -> Drawn:
     return Drawn("".join(f"| {' | '.join(line)} |\n" for line in lines), found)
 
 
-def aligned(names: Sequence[str], *, is_right: bool = False, gap: int = 3, is_upper: bool = True) -> Any:
+def aligned(
+    names: Sequence[str], *, is_right: bool = False, gap: int = 3, is_upper: bool = True, most: int = 14
+) -> Any:
     def draw(chance: random.Random) -> Drawn:
-        found = columns(chance, names, first="host", least=4)
+        found = columns(chance, names, first="host", least=max(4, most // 2), most=most)
         found = [column._replace(name=column.name.upper()) for column in found] if is_upper else found
         rows = table(found)
         wide = widths(rows)
@@ -335,6 +337,8 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
     "box": boxed("\u253c", "\u2502", "\u2500", names=(*SIMPLE, "city", "cost")),
     "Markdown": markdown,
     "aligned": aligned(("status", "label", "city", "took", "at")),
+    "aligned, long": aligned(("status", "label", "city", "took", "at"), most=200),
+    "aligned to the right, long": aligned(("count", "share", "id"), is_right=True, gap=2, most=200),
     "aligned with thousands": aligned(("count", "price", "id"), gap=2),
     "aligned to the right": aligned(("count", "share", "id"), is_right=True, gap=2),
     "aligned under words": aligned(("id", "day", "memory"), is_upper=False),

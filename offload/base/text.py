@@ -27,6 +27,7 @@ _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _UNITS = ("", "k", "M", "G", "T")
 _STEP, _TENS = 1000, 10
+_MOST_COMPOSED = 1000
 
 
 def encode_text(text: str) -> bytes:
@@ -76,6 +77,21 @@ def chunks_without_colors(chunks: Iterable[str]) -> Iterator[str]:
         rest = text[end:]
     if rest:
         yield rest
+
+
+def composable(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield a text in parts, none of which begins with an accent of a letter in the part before it."""
+    held = ""
+    for chunk in chunks:
+        text = held + chunk
+        # A character of ASCII is never composed with one before it.
+        places = range(len(text) - 1, max(-1, len(text) - _MOST_COMPOSED), -1)
+        end = next((at for at in places if text[at] < "\x80"), len(text))
+        held = text[end:]
+        if end:
+            yield text[:end]
+    if held:
+        yield held
 
 
 def escape_surrogates(text: str) -> str:

@@ -29,6 +29,21 @@ _Span = tuple[int, int]
 _Cut = Callable[[str], list[str]]
 
 
+class _Lines(NamedTuple):
+    """The line of names in a sample, and the lines below it: dashes if it has some, and rows.
+
+    Attributes:
+        start: the number of lines before the first row.
+        heading: how many of these, the last ones, belong to the table.
+    """
+
+    header: str
+    rule: str
+    rows: list[str]
+    start: int
+    heading: int
+
+
 def aligned_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table below a line of names: cut by dashes, by the places of the names, or by words."""
     lines = sample.lines[:SAMPLED_LINES]
@@ -40,58 +55,41 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
         is_ruled = _DASHES.fullmatch(lines[body[0]]) is not None
         start = body[0] + 1 if is_ruled else at + 1
         rows = [lines[other] for other in body[is_ruled:]]
-        if is_ruled:
-            found = [_below_dashes(header, lines[body[0]], rows)]
-        elif "  " in header.rstrip():
-            found = [_below_names(header, rows), _below_words(header, rows)]
-        else:
-            continue
-        form = max(filter(None, found), key=lambda table: len(table.names), default=None)
+        parts = _Lines(header, lines[body[0]] if is_ruled else "", rows, start, start - at)
+        readers = (_below_dashes,) if is_ruled else (_below_names, _below_words)
+        found = [reader(parts) for reader in readers if is_ruled or "  " in header.rstrip()]
+        form = max(filter(None, found), key=lambda form: len(form.columns or ()), default=None)
         if form is not None:
-            yield form.form(start, start - at)
+            yield form
             return
 
 
-class _Checked(NamedTuple):
-    """Cuts a line; it is not a row if a column of numbers or times has another text there."""
+def _form(lines: _Lines, cut: _Cut, names: list[str], known: float | None) -> Form | None:
+    """Return the form of a table if nearly all lines are rows.
 
-    cut: _Cut
-    kinds: tuple[tuple[int, str], ...]
+    Args:
+        lines: the lines of the sample.
+        cut: returns the cells of a line, none if it is not a row.
+        names: those of the columns.
+        known: its score if the names are in doubt; None if only a number or a time in each row shows a row.
+    """
+    fitting = [cells for row in lines.rows if (cells := cut(row))]
+    if len(fitting) < max(_LEAST_ROWS, _FITTING * len(lines.rows)) or not _PAIR <= len(names) <= MAX_COLUMNS:
+        return None
+    heading = heading_of([names, *fitting])
+    score = known or (_BY_VALUES if heading.names and not heading.doubt else 0.0)
+    if not score or (known is None and not heading.kinds):
+        return None
 
-    def __call__(self, line: str) -> list[str]:
-        cells = self.cut(line)
-        return cells if all(is_like(cells[at], kind) for at, kind in self.kinds if cells) else []
+    def checked(line: str) -> list[str]:
+        cells = cut(line)
+        return cells if all(is_like(cells[at], kind) for at, kind in heading.kinds if cells) else []
 
-
-class _Table(NamedTuple):
-    """A table: how its lines are cut, and what the lines of the sample say of it."""
-
-    cut: _Checked
-    names: list[str]
-    score: float
-    is_certain: bool
-
-    @classmethod
-    def of(cls, cut: _Cut, names: list[str], rows: Sequence[str], known: float) -> _Table | None:
-        """Return the table if nearly all lines are rows; `known` is its score if the names are in doubt."""
-        fitting = [cells for row in rows if (cells := cut(row))]
-        if len(fitting) < max(_LEAST_ROWS, _FITTING * len(rows)) or not _PAIR <= len(names) <= MAX_COLUMNS:
-            return None
-        heading = heading_of([names, *fitting])
-        score = known or (_BY_VALUES if heading.names and not heading.doubt else 0.0)
-        is_certain = len(fitting) > _PAIR and len(rows) - len(fitting) <= 1
-        return cls(_Checked(cut, heading.kinds), names, score, is_certain) if score else None
-
-    def form(self, start: int, heading: int) -> Form:
-        reader = LineReader(self.cut, start, heading, self.names)
-        return Form(
-            "aligned table",
-            reader.rows,
-            tuple(self.names),
-            is_certain=self.is_certain,
-            score=self.score,
-            fits=reader.fits,
-        )
+    reader = LineReader(checked, lines.start, lines.heading, names)
+    is_certain = len(fitting) > _PAIR and len(lines.rows) - len(fitting) <= 1
+    return Form(
+        "aligned table", reader.rows, tuple(names), is_certain=is_certain, score=score, fits=reader.fits
+    )
 
 
 class _ByPlace(NamedTuple):
@@ -140,38 +138,37 @@ class _ByWords(NamedTuple):
         return cells if is_below and "  " not in cells[-1] else []
 
 
-def _below_dashes(header: str, rule: str, rows: Sequence[str]) -> _Table | None:
-    spans = [found.span() for found in _WORDS.finditer(rule)]
-    cuts = [start for start, _ in spans]
-    cut = _ByPlace(cuts, [1] * len(cuts), [end - start for start, end in spans])
-    names = cut(header)
-    return _Table.of(cut, names, rows, _BY_RULE) if names else None
+def _below_dashes(lines: _Lines) -> Form | None:
+    spans = [found.span() for found in _WORDS.finditer(lines.rule)]
+    cut = _ByPlace([start for start, _ in spans], [1] * len(spans), [end - start for start, end in spans])
+    names = cut(lines.header)
+    return _form(lines, cut, names, _BY_RULE) if names else None
 
 
-def _below_names(header: str, rows: Sequence[str]) -> _Table | None:
+def _below_names(lines: _Lines) -> Form | None:
     """Return the table whose cells begin where the names do, which more than one blank parts."""
-    found = [*_NAMES.finditer(header)]
-    cuts, widths = [name.start() for name in found], [0] * len(found)
+    names = [*_NAMES.finditer(lines.header)]
+    cuts, widths = [name.start() for name in names], [0] * len(names)
     loose = _ByPlace(cuts, [1] * len(cuts), widths)
-    lines = [header, *filter(loose, rows)]
+    rows = [row for row in lines.rows if loose(row)]
     # Cells with blanks below several names are those of several columns.
-    if " " in found[-1][0] and any("  " in loose(line)[-1] for line in lines[1:]):
+    if " " in names[-1][0] and any("  " in loose(row)[-1] for row in rows):
         return None
     # Later cells may be longer than those of the sample.
-    gaps = [min(_PAIR, *(cut - len(line[:cut].rstrip()) for line in lines)) for cut in cuts]
-    known = _BY_CAPITALS if header.isupper() else 0.0
-    return _Table.of(_ByPlace(cuts, gaps, widths), [name[0] for name in found], rows, known)
+    gaps = [min(_PAIR, *(cut - len(row[:cut].rstrip()) for row in (lines.header, *rows))) for cut in cuts]
+    known = _BY_CAPITALS if lines.header.isupper() else 0.0
+    return _form(lines, _ByPlace(cuts, gaps, widths), [name[0] for name in names], known)
 
 
-def _below_words(header: str, rows: Sequence[str]) -> _Table | None:
+def _below_words(lines: _Lines) -> Form | None:
     """Return the table whose words are below those of the header; the last name may have several."""
+    header = lines.header
     words = [found.span() for found in _WORDS.finditer(header)]
     # Rows may begin with a cell that has no name.
-    if header[:1] == " " and not any(row[:1] == " " for row in rows):
+    if header[:1] == " " and not any(row[:1] == " " for row in lines.rows):
         words.insert(0, (0, 0))
-    count = min(len(words), Counter(len(row.split(None, len(words))) for row in rows).most_common(1)[0][0])
+    counts = Counter(len(row.split(None, len(words))) for row in lines.rows)
+    count = min(len(words), counts.most_common(1)[0][0])
     spans = [*words[: count - 1], (words[count - 1][0], len(header.rstrip()))]
     names = [header[start:end] for start, end in spans]
-    table = None if "  " in names[-1] else _Table.of(_ByWords(spans), names, rows, 0.0)
-    # A word of each kind shows that a line of words is a row.
-    return table if table and table.cut.kinds else None
+    return None if "  " in names[-1] else _form(lines, _ByWords(spans), names, None)

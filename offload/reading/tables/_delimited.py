@@ -32,7 +32,7 @@ _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with ba
 # Excel reads the delimiter from a first line `sep=;`.
 _COMMENT = re.compile(r"\s*(?:#|//)|sep=.\s*\Z")
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
-_BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
+_BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES = 0.95, 0.93, 0.7, 0.6
 _NARROW = 0.1
 
 
@@ -210,17 +210,16 @@ class _DelimitedTable(NamedTuple):
 
 
 def _score(table: _DelimitedTable, heading: Heading) -> float:
-    share = table.fitting / max(len(table.rows), 1)
-    if heading.names and not heading.doubt:
-        return share * _BY_NAMES
-    if heading.is_likely and not table.dialect.is_spaced:
-        return share * _BY_LIKELY_NAMES
-    known = _BY_NOTHING
-    if heading.has_values:
-        known = _BY_VALUES
-    elif heading.names and not table.dialect.is_spaced:
-        known = _BY_PLACES
-    return share * (known - _NARROW * (table.dialect.width == _PAIR))
+    is_sure, is_spaced = heading.names != () and not heading.doubt, table.dialect.is_spaced
+    ways = {
+        _BY_NAMES: is_sure,
+        _BY_LIKELY_NAMES: heading.is_likely and not is_spaced,
+        _BY_VALUES: heading.has_values,
+        _BY_PLACES: heading.names and not is_spaced,
+    }
+    known = next((score for score, holds in ways.items() if holds), 0.0)
+    is_narrow = known <= _BY_VALUES and table.dialect.width == _PAIR
+    return (known - _NARROW * is_narrow) * table.fitting / max(len(table.rows), 1)
 
 
 def _fits(lines: Sequence[str], dialect: _Dialect) -> float:

@@ -160,11 +160,7 @@ def _array_form(sample: Sample) -> Form | None:
     try:
         members = reader.members()
         kinds = {type(reader.value()) for _ in islice(members, _SAMPLED_MEMBERS)}
-        if (
-            next(members, None) is None
-            and reader.peek()
-            and not (kinds <= {dict, list} and reader.peek() == "[")
-        ):
+        if next(members, None) is None and reader.peek() and not kinds <= {dict, list}:
             # It is a text that begins with a word in brackets.
             return None
     except (BrokenJsonError, RecursionError):
@@ -173,16 +169,15 @@ def _array_form(sample: Sample) -> Form | None:
 
 
 def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-    yield from _rows_of(_line_values(chunks, remarks), remarks)
+    def values() -> Iterator[Any]:
+        for number, line in enumerate(lines_of(chunks, remarks), 1):
+            value = _value_of(line)
+            if value is not None:
+                yield value
+            elif line.strip():
+                remarks.add("lines that are not JSON objects", number)
 
-
-def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
-    for number, line in enumerate(lines_of(chunks, remarks), 1):
-        value = _value_of(line)
-        if value is not None:
-            yield value
-        elif line.strip():
-            remarks.add("lines that are not JSON objects", number)
+    return _rows_of(values(), remarks)
 
 
 def _array_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:

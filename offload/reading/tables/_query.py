@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
-from unicodedata import is_normalized, normalize
+from unicodedata import normalize
 
+from offload.base.text import composable
 from offload.errors import ConfigError
 from offload.reading.tables._compared import misread_columns
 from offload.reading.tables._database import Database, Table
@@ -40,7 +41,6 @@ _OWN_NAMES = ("sqlite_", "pragma_", "pg_", "information_schema")
 _TABLE_WORD = re.compile(r'near "(table)": syntax error', re.IGNORECASE)
 _SYNTAX = re.compile(r'near "(.*)": syntax error', re.DOTALL)
 _SHOWN_CHARS = 60
-_MOST_COMPOSED = 1000
 _IS_COMPOSED = "the text has accents as characters of their own, which are composed here"
 _HAS_NULS = "the text has NULs, at which LIKE and most functions end a value"
 # Words in errors of SQLite, in lower case, and the error in their place.
@@ -294,24 +294,11 @@ class _Composed:
         self.notes: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[str]:
-        held = ""
-        for chunk in self._chunks:
-            text = held + chunk
-            # A character of ASCII is never composed with one before it.
-            places = range(len(text) - 1, max(-1, len(text) - _MOST_COMPOSED), -1)
-            end = next((at for at in places if text[at] < "\x80"), len(text))
-            held = text[end:]
-            if end:
-                yield self._composed(text[:end])
-        yield self._composed(held)
-
-    def _composed(self, text: str) -> str:
-        if "\0" in text:
-            self.notes[_HAS_NULS] = None
-        if text.isascii() or is_normalized("NFC", text):
-            return text
-        self.notes[_IS_COMPOSED] = None
-        return normalize("NFC", text)
+        for text in composable(self._chunks):
+            composed = text if text.isascii() else normalize("NFC", text)
+            self.notes |= {_IS_COMPOSED: None} if composed != text else {}
+            self.notes |= {_HAS_NULS: None} if "\0" in text else {}
+            yield composed
 
 
 def _load(database: Database, name: str, record: Record) -> None:

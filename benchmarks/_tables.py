@@ -229,8 +229,11 @@ def printed_by_pandas(chance: random.Random) -> Drawn:
     rows = table(found)
     rows[0][0] = ""
     wide = widths(rows)
-    sides = (str.ljust, *(str.rjust for _ in wide[1:]))
-    lines = ["  ".join(side(*pair) for side, *pair in zip(sides, row, wide, strict=True)) for row in rows]
+    lines = [
+        row[0].ljust(wide[0])
+        + "".join(f"  {cell:>{size}}" for cell, size in zip(row[1:], wide[1:], strict=True))
+        for row in rows
+    ]
     return Drawn("\n".join(lines) + "\n", found)
 
 

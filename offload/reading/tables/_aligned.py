@@ -105,7 +105,7 @@ class _ByPlace(NamedTuple):
     gaps: Sequence[int]
     widths: Sequence[int]
 
-    def __call__(self, line: str) -> list[str]:
+    def cells(self, line: str) -> list[str]:
         if any(line[cut - gap : cut].strip() for cut, gap in zip(self.cuts, self.gaps, strict=True)):
             return []
         ends = [*self.cuts[1:], len(line)]
@@ -123,7 +123,7 @@ class _ByWords(NamedTuple):
 
     names: Sequence[_Span]
 
-    def __call__(self, line: str) -> list[str]:
+    def cells(self, line: str) -> list[str]:
         count = len(self.names)
         spans = [found.span() for found in islice(_WORDS.finditer(line), count)]
         if len(spans) < count:
@@ -141,15 +141,15 @@ class _ByWords(NamedTuple):
 def _below_dashes(lines: _Lines) -> Form | None:
     spans = [found.span() for found in _WORDS.finditer(lines.rule)]
     cut = _ByPlace([start for start, _ in spans], [1] * len(spans), [end - start for start, end in spans])
-    names = cut(lines.header)
-    return _form(lines, cut, names, _BY_RULE) if names else None
+    names = cut.cells(lines.header)
+    return _form(lines, cut.cells, names, _BY_RULE) if names else None
 
 
 def _below_names(lines: _Lines) -> Form | None:
     """Return the table whose cells begin where the names do, which more than one blank parts."""
     names = [*_NAMES.finditer(lines.header)]
     cuts, widths = [name.start() for name in names], [0] * len(names)
-    loose = _ByPlace(cuts, [1] * len(cuts), widths)
+    loose = _ByPlace(cuts, [1] * len(cuts), widths).cells
     rows = [row for row in lines.rows if loose(row)]
     # Cells with blanks below several names are those of several columns.
     if " " in names[-1][0] and any("  " in loose(row)[-1] for row in rows):
@@ -157,7 +157,7 @@ def _below_names(lines: _Lines) -> Form | None:
     # Later cells may be longer than those of the sample.
     gaps = [min(_PAIR, *(cut - len(row[:cut].rstrip()) for row in (lines.header, *rows))) for cut in cuts]
     known = _BY_CAPITALS if lines.header.isupper() else 0.0
-    return _form(lines, _ByPlace(cuts, gaps, widths), [name[0] for name in names], known)
+    return _form(lines, _ByPlace(cuts, gaps, widths).cells, [name[0] for name in names], known)
 
 
 def _below_words(lines: _Lines) -> Form | None:
@@ -171,4 +171,4 @@ def _below_words(lines: _Lines) -> Form | None:
     count = min(len(words), counts.most_common(1)[0][0])
     spans = [*words[: count - 1], (words[count - 1][0], len(header.rstrip()))]
     names = [header[start:end] for start, end in spans]
-    return None if "  " in names[-1] else _form(lines, _ByWords(spans), names, None)
+    return None if "  " in names[-1] else _form(lines, _ByWords(spans).cells, names, None)

@@ -22,9 +22,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 try:
-    import resource
+    import resource as _resource
+
+    resource: Any = _resource
 except ImportError:  # on Windows
-    resource = None  # type: ignore[assignment]
+    resource = None
 
 WorkerAnswer = dict[str, Any]
 

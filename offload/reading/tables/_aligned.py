@@ -29,7 +29,7 @@ _Span = tuple[int, int]
 _Cut = Callable[[str], list[str]]
 
 
-class _Lines(NamedTuple):
+class _TableLines(NamedTuple):
     """The line of names in a sample, and the lines below it: dashes if it has some, and rows.
 
     Attributes:
@@ -55,7 +55,7 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
         is_ruled = _DASHES.fullmatch(lines[body[0]]) is not None
         start = body[0] + 1 if is_ruled else at + 1
         rows = [lines[other] for other in body[is_ruled:]]
-        parts = _Lines(header, lines[body[0]] if is_ruled else "", rows, start, start - at)
+        parts = _TableLines(header, lines[body[0]] if is_ruled else "", rows, start, start - at)
         readers = (_below_dashes,) if is_ruled else (_below_names, _below_words)
         found = [reader(parts) for reader in readers if is_ruled or "  " in header.rstrip()]
         form = max(filter(None, found), key=lambda form: len(form.columns or ()), default=None)
@@ -64,7 +64,7 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
             return
 
 
-def _form(lines: _Lines, cut: _Cut, names: list[str], known: float | None) -> Form | None:
+def _form(lines: _TableLines, cut: _Cut, names: list[str], known: float | None) -> Form | None:
     """Return the form of a table if nearly all lines are rows.
 
     Args:
@@ -138,14 +138,14 @@ class _ByWords(NamedTuple):
         return cells if is_below and "  " not in cells[-1] else []
 
 
-def _below_dashes(lines: _Lines) -> Form | None:
+def _below_dashes(lines: _TableLines) -> Form | None:
     spans = [found.span() for found in _WORDS.finditer(lines.rule)]
     cut = _ByPlace([start for start, _ in spans], [1] * len(spans), [end - start for start, end in spans])
     names = cut.cells(lines.header)
     return _form(lines, cut.cells, names, _BY_RULE) if names else None
 
 
-def _below_names(lines: _Lines) -> Form | None:
+def _below_names(lines: _TableLines) -> Form | None:
     """Return the table whose cells begin where the names do, which more than one blank parts."""
     names = [*_NAMES.finditer(lines.header)]
     cuts, widths = [name.start() for name in names], [0] * len(names)
@@ -160,7 +160,7 @@ def _below_names(lines: _Lines) -> Form | None:
     return _form(lines, _ByPlace(cuts, gaps, widths).cells, [name[0] for name in names], known)
 
 
-def _below_words(lines: _Lines) -> Form | None:
+def _below_words(lines: _TableLines) -> Form | None:
     """Return the table whose words are below those of the header; the last name may have several."""
     header = lines.header
     words = [found.span() for found in _WORDS.finditer(header)]

@@ -283,7 +283,7 @@ def _parts_of(name: str) -> tuple[str, str]:
 
 
 class _Composed:
-    """The chunks of a text as a statement writes it: an accent is no character of its own.
+    """The chunks of a text as a statement writes it, with accents composed.
 
     Attributes:
         notes: what a comparison must know of the text, as keys.

@@ -124,7 +124,7 @@ def _tables(lines: Sequence[str]) -> Iterator[_RuledTable]:
             continue
         style = _style_of(lines, at)
         end = start = at + 1
-        # Rows of a table whose names are not known are no names of another.
+        # Rows of a table whose names are not known do not name another one.
         while end < len(lines) and (_ANY_BAR.search(lines[end]) or _RULE.fullmatch(lines[end])):
             end += 1
         if style is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import islice
 from typing import Any
 
 from offload.agent.compaction import CompactionResult, CompactionStrategy
@@ -15,7 +15,7 @@ from offload.base.tokens import TokenCounter
 from offload.engine.policy import OffloadPolicy
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
-from offload.messages.access import are_equal
+from offload.messages.access import are_equal, edits
 from offload.messages.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.messages.context.ir import NOTICES
 from offload.messages.context.wait import Wait
@@ -48,11 +48,10 @@ class AgentMessages:
         self.added_tokens = 0
         # Whether the header grew in front of a conversation.
         self._is_header_new = False
-        # For each message that the offloader gets: its index in the conversation, the message as it gets it
-        # in every turn, since it compares it with its history, and the message that is sent now.
-        self._places: list[int] = []
+        # The messages of the conversation but notices as the offloader gets them in every turn.
         self._originals: list[Any] = []
-        self._current: list[Any] = []
+        # Whether the last result for them was taken over, which an error prevents.
+        self._is_current = False
         self._queue: deque[ContextItem] = deque()
         self._queue_lock = Lock()
 
@@ -106,32 +105,30 @@ class AgentMessages:
         if items and items[-1] is item:
             # A notice may be part of it now.
             self.settled = min(self.settled, len(header) + len(items) - 1)
-            self._register(len(items) - 1, item, item.message)
+            self._originals += [one.message for one in _offered([item])]
         else:
             self.settled = min(self.settled, len(header) - 1)
             self._is_header_new = self._is_header_new or bool(items)
-
-    def _register(self, place: int, item: ContextItem, original: Any) -> None:
-        # Each character of a notice counts, so it is never offloaded.
-        if item.item_type not in NOTICES:
-            self._places.append(place)
-            self._originals.append(original)
-            self._current.append(item.message)
 
     def offload(
         self, offloader: Offloader, model: str | None, policy: OffloadPolicy | None = None
     ) -> OffloadResult:
         """Offload items by a policy, by default that of the offloader, in a request to `model`."""
         run = partial(offloader.offload, self._originals, model=model, policy=policy, is_sent=False)
+        is_current, self._is_current = self._is_current, False
         result = run()
-        if self._unbind_changed(offloader, result.messages):
+        first = result.unchanged if is_current else 0
+        if self._unbind_changed(offloader, result.messages, first):
             errors = result.errors
             result = run()
             result.errors[:0] = errors
-        changed = _differences(self._current, result.messages)
+            first = min(first, result.unchanged)
+        places = self._places(first)
+        changed = [*edits(self._current(places), result.messages[first:])]
         before = self.context.total_tokens
-        for index in changed:
-            self._replace(index, result.messages[index])
+        for at in changed:
+            self._replace(places[at], result.messages[first + at])
+        self._is_current = True
         if changed:
             freed = before - self.context.total_tokens
             detail = f"{len(changed)} messages became smaller, by {freed} tokens"
@@ -139,23 +136,32 @@ class AgentMessages:
             self.context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
         return result
 
-    def _unbind_changed(self, offloader: Offloader, messages: Sequence[Any]) -> int:
+    def _unbind_changed(self, offloader: Offloader, messages: Sequence[Any], unchanged: int) -> int:
         """Remove the thinking of `messages`, to be sent, behind the first that is another than was sent.
 
         An offloader removes it for what it knows to be a change; an item with a record that it meets for the
         first time may have been sent in full. Raises `OffloadError` if the thinking cannot be stored.
         """
-        changed = _differences(self._current, [*messages])
-        edited = (at for at in changed if _is_edited(self._current[at], messages[at]))
-        if (first := next(edited, None)) is None or not offloader.binding(offloader.model).removes:
+        current = self._current(self._places(unchanged))
+        edited = next(edits(current, messages[unchanged:], _reads_same), None)
+        if edited is None or not offloader.binding(offloader.model).removes:
             return 0
+        first = unchanged + edited
         bound = [at for at in range(first + 1, len(messages)) if signed_thinking(messages[at])]
         return offloader.remove_thinking(messages, bound, cause=f"messages[{first}] changed")
 
-    def _replace(self, index: int, message: Any) -> None:
-        place = self._places[index]
+    def _places(self, first: int) -> list[int]:
+        """Return the places in the conversation of the messages that the offloader gets, from `first` on."""
+        items = self.context.conversation.items
+        offered = (at for at in reversed(range(len(items))) if items[at].item_type not in NOTICES)
+        return [*islice(offered, len(self._originals) - first)][::-1]
+
+    def _current(self, places: Sequence[int]) -> list[Any]:
+        items = self.context.conversation.items
+        return [items[place].message for place in places]
+
+    def _replace(self, place: int, message: Any) -> None:
         self.context.replace_message(place, message)
-        self._current[index] = message
         self.settled = min(self.settled, len(self.context.header.items) + place)
 
     def compact(self, strategy: CompactionStrategy, tokens: int, offloader: Offloader) -> list[OffloadError]:
@@ -218,20 +224,15 @@ class AgentMessages:
         returned = offloader.return_thinking(self._originals)
         if returned is None:
             return False
-        first = next(
-            (old for old, new in zip(self._originals, returned, strict=True) if old is not new), None
-        )
-        if first is not None:
-            offloader.forget(first)
+        for first in islice(edits(self._originals, returned), 1):
+            offloader.forget(self._originals[first])
         self._originals = returned
         return True
 
     def _unbind(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Remove the signed thinking after the first item of the conversation that differs from `before`."""
         items = self.context.conversation.items
-        first = next(
-            (i for i, (a, b) in enumerate(zip(before, items, strict=False)) if a is not b), len(items)
-        )
+        first = next(edits(before, items), len(items))
         unbind(self.context, offloader, range(first, len(items)), "messages before it were compacted")
 
     def _renumber(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
@@ -239,16 +240,13 @@ class AgentMessages:
 
         The offloader forgets what it knows from the first other one on: the caller edited nothing.
         """
-        offered = self._originals
-        originals = {before[place].id: old for place, old in zip(self._places, offered, strict=True)}
-        self._places, self._originals, self._current = [], [], []
-        self.settled = min(self.settled, len(self.context.header.items))
-        for place, item in enumerate(self.context.conversation.items):
-            self._register(place, item, _bared_as(originals.get(item.id, item.message), item.message))
-        pairs = zip_longest(offered, self._originals)
-        changed = next((old for old, new in pairs if old is not new), None)
-        if changed is not None:
+        offered, now = _offered(before), _offered(self.context.conversation.items)
+        originals = {item.id: old for item, old in zip(offered, self._originals, strict=True)}
+        first = next(edits(offered, now), len(offered))
+        for changed in self._originals[first : first + 1]:
             offloader.forget(changed)
+        self._originals = [_bared_as(originals.get(item.id, item.message), item.message) for item in now]
+        self.settled = min(self.settled, len(self.context.header.items))
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
@@ -258,24 +256,20 @@ class AgentMessages:
         return [*(item.message for item in self.context.header.items), *restored]
 
 
+def _offered(items: Sequence[ContextItem]) -> list[ContextItem]:
+    """Return the items that may be offloaded: of a notice each character counts."""
+    return [item for item in items if item.item_type not in NOTICES]
+
+
 def _bared_as(original: Any, message: Any) -> Any:
     """Return `original` without the signed thinking that is no longer in `message`, which is sent for it."""
     left = {one.key for one in signed_thinking(message)}
     return bare_of(original, {one.key for one in signed_thinking(original)} - left)
 
 
-def _is_edited(message: Any, other: Any) -> bool:
-    """Return whether the model reads another message, besides its thinking; True if that is not known."""
+def _reads_same(message: Any, other: Any) -> bool:
+    """Return whether the model reads the same message, besides its thinking; False if that is not known."""
+    if are_equal(message, other):
+        return True
     digests = [result_or_error(content_digest, each) for each in (message, other)]
-    return isinstance(digests[0], OffloadError) or digests[0] != digests[1]
-
-
-def _differences(some: list[Any], others: list[Any]) -> list[int]:
-    """Return the indices of different messages in two lists of one length, by bisection."""
-    if are_equal(some, others):
-        return []
-    if len(some) == 1:
-        return [0]
-    half = len(some) // 2
-    later = _differences(some[half:], others[half:])
-    return [*_differences(some[:half], others[:half]), *(half + i for i in later)]
+    return not isinstance(digests[0], OffloadError) and digests[0] == digests[1]

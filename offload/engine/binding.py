@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from offload.engine.watching import Look, WatchedMessages, is_same, look
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error
 from offload.messages import Removed
+from offload.messages.access import edits
 from offload.messages.base import Item
 from offload.messages.thinking import (
     bare_of,
@@ -232,8 +233,7 @@ class BoundThinking:
 
     def _keep_known(self) -> None:
         """Keep the first messages of the other process that are sent as they were."""
-        most = min(len(self._dropped), len(self._states) - self._kept)
-        known = sum(1 for _ in takewhile(lambda n: self._is_known(self._kept + n, n), range(most)))
+        known = next(edits(self._looks, self._messages.looks(self._kept), self._is_known), len(self._looks))
         self._kept += known
         del self._dropped[:known]
         self._looks = self._looks[known:]
@@ -247,16 +247,17 @@ class BoundThinking:
         length = self._kept + len(self._dropped)
         if index == length and self._kept * 2 >= length:
             return True
-        return index > self._kept and self._is_known(index - 1, -1)
+        return index > self._kept and self._is_known(self._looks[-1], *self._messages.looks(index - 1, index))
 
     def _edited(
         self, places: Sequence[int], originals_of: Callable[[Sequence[Any]], Sequence[Any]]
     ) -> list[int]:
         """Return the places of dropped messages where the model reads another message than before."""
         passed, kept = self._messages.passed, self._kept
-        unknown = [at for at in places if not self._is_known(at, at - kept)]
-        originals = originals_of([self._looks[at - kept].received for at in unknown]) if unknown else ()
-        pairs = zip(unknown, originals, strict=True)
+        olds, news = self._looks[: len(places)], self._messages.looks(kept, kept + len(places))
+        unknown = [*edits(olds, news, self._is_known)]
+        originals = originals_of([olds[at].received for at in unknown]) if unknown else ()
+        pairs = zip((kept + at for at in unknown), originals, strict=True)
         edited = [at for at, old in pairs if _content(old) != _content(self._as_kept(passed[at]))]
         return [*edited, *filter(self._has_gap, places)]
 
@@ -270,10 +271,10 @@ class BoundThinking:
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         return is_gap and bool(self.at) and self.at[0] < index
 
-    def _is_known(self, index: int, place: int) -> bool:
+    def _is_known(self, dropped: Look, new: Look) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""
-        messages = self._messages.sent[index], self._messages.passed[index]
-        olds = self._looks[place].seen, self._looks[place].received
+        messages = new.sent, new.passed
+        olds = dropped.seen, dropped.received
         if any(is_same(old, message) for message in messages for old in olds):
             return True
         digests = [_content(self._as_kept(message)) for message in messages]

@@ -114,6 +114,7 @@ class OffloadResult:
         cache: tokens that were sent before but are not served from the provider's cache; None if there are
             none.
         history: whether messages that were sent may change later, by `OffloadPolicy.history` and the model.
+        unchanged: how many of the first messages are those that the call before returned; there may be more.
     """
 
     messages: list[Any]
@@ -125,6 +126,7 @@ class OffloadResult:
     errors: list[OffloadError]
     cache: CacheReport | None = None
     history: HistoryMode = _FREE
+    unchanged: int = 0
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={count}" for name, count in self.figures().items())

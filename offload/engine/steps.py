@@ -187,4 +187,5 @@ def _result(turn: Turn, cache: CacheReport | None, mode: HistoryMode) -> Offload
         errors=turn.failures.errors,
         cache=cache,
         history=mode,
+        unchanged=log.messages.first_output,
     )

@@ -8,7 +8,6 @@ a turn looks at anyway, and in some of the others each turn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import chain, compress
 from operator import is_not
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from offload.messages.access import are_equal, begins_with
+from offload.messages.access import are_equal, begins_with, edits
 
 # Messages checked for edits: so many of the last in every turn, and so many of the older ones in rotation.
 LAST_WATCHED, OLDER_WATCHED = 64, 256
@@ -70,6 +69,7 @@ class WatchedMessages:
         sent: the messages as the caller received them, and `sent_seen` how these looked. One without
             replaced items is the message itself.
         dropped: the messages that this turn does not keep.
+        first_output: index of the first message that may be sent otherwise than before this turn.
     """
 
     def __init__(self) -> None:
@@ -80,8 +80,7 @@ class WatchedMessages:
         self.dropped: list[Look] = []
         # How many messages this turn kept.
         self._kept = self._next = 0
-        # The first message that has another output since this turn began, if it was kept.
-        self._first_output = 0
+        self.first_output = 0
 
     def keep_common(self, messages: Sequence[Any], opened: Iterable[int]) -> int:
         """Return how many of the messages are still the first of `messages`.
@@ -92,7 +91,7 @@ class WatchedMessages:
         known = self._common(messages)
         self._kept = self._first_edited(messages, known, self._watched(known, opened))
         self.dropped = self.looks(self._kept)
-        self._first_output = self._kept
+        self.first_output = self._kept
         return self._kept
 
     def add(self, message: Any, known: Look | None = None) -> None:
@@ -103,21 +102,21 @@ class WatchedMessages:
         self.sent.append(sent)
         self.sent_seen.append(sent_seen)
 
-    def looks(self, first: int) -> list[Look]:
-        """Return the messages from `first` on with their looks."""
-        columns = self.passed[first:], self.seen[first:], self.sent[first:], self.sent_seen[first:]
-        return [*map(Look, *columns)]
+    def looks(self, first: int, end: int | None = None) -> list[Look]:
+        """Return the messages from `first` on, before `end`, with their looks."""
+        return [*map(Look, *(one[first:end] for one in (self.passed, self.seen, self.sent, self.sent_seen)))]
 
     def truncate(self, length: int) -> None:
         """Forget all messages but the first `length`."""
         for same in (self.passed, self.seen, self.sent, self.sent_seen):
             del same[length:]
+        self.first_output = min(self.first_output, length)
 
     def send(self, index: int, output: Any) -> None:
         """Set the message that the caller receives in place of message `index`."""
         self.sent[index] = output
         self.sent_seen[index] = output if output is self.passed[index] else look(output)
-        self._first_output = min(self._first_output, index)
+        self.first_output = min(self.first_output, index)
 
     def edited_outputs(self, opened: Iterable[int]) -> list[int]:
         """Return the indices of outputs that the caller edited, among the messages checked this turn."""
@@ -136,7 +135,7 @@ class WatchedMessages:
 
         A mark is another object once the message is sent otherwise, also if it was edited in place.
         """
-        return self._first_output, [one.mark for one in self.looks(self._first_output)]
+        return self.first_output, [one.mark for one in self.looks(self.first_output)]
 
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
@@ -153,21 +152,9 @@ class WatchedMessages:
             self._next = 0
 
     def _common(self, messages: Sequence[Any]) -> int:
-        """Return how many leading messages are the known objects or equal to them.
-
-        If the list did not only grow, comparisons of its halves find the first difference.
-        """
-        known, length = self.passed, len(self.passed)
-        if begins_with(messages, known):
-            return length
-        equal, end = 0, min(length, len(messages))
-        while equal < end:
-            middle = (equal + end + 1) // 2
-            if are_equal(messages[equal:middle], known[equal:middle]):
-                equal = middle
-            else:
-                end = middle - 1
-        return equal
+        """Return how many leading messages are the known objects or equal to them."""
+        known = self.passed
+        return len(known) if begins_with(messages, known) else next(edits(known, messages), len(known))
 
     def _watched(self, end: int, opened: Iterable[int]) -> list[slice[int, int]]:
         """Return the messages before index `end` that are checked for edits in this turn."""
@@ -211,13 +198,9 @@ def look(message: Any) -> Any:
 def edited(seen: Sequence[Any], messages: Sequence[Any], part: slice[int, int]) -> Iterator[int]:
     """Yield the indices in `part` of the messages that were changed since `look` returned `seen` for them."""
     before, now = seen[part], messages[part]
-    with suppress(Exception):  # A value inside a message may not support comparison.
-        # Messages of plain values equal their snapshots, so one comparison of the lists is enough.
-        if before == now:
-            return
-    for index, (snapshot, message) in enumerate(zip(before, now, strict=True), part.start):
-        if not is_same(snapshot, message):
-            yield index
+    # Messages of plain values equal their snapshots, so one comparison of the lists is enough.
+    if not are_equal(before, now):
+        yield from (part.start + at for at in edits(before, now, is_same))
 
 
 def is_same(seen: Any, message: Any) -> bool:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import compress, count
-from operator import getitem, is_not, itemgetter
+from operator import getitem, itemgetter
 from typing import Any
 
 from offload.gateway._parsed import Parsed
@@ -23,6 +22,7 @@ from offload.gateway._views import (
     result_field,
     take_marks,
 )
+from offload.messages.access import edits
 from offload.messages.base import BlockIndex
 from offload.messages.formats import role_or_none, scan_of
 from offload.messages.thinking import signed_thinking
@@ -80,15 +80,15 @@ def edited(parsed: Parsed, messages: Sequence[Any]) -> Edited:
     if len(messages) != len(parsed.views):
         raise ValueError("other messages than those of the request")
     made, places = Edited(parsed), Places(parsed.text)
-    for index in changed(parsed.views, messages):
+    for index in edits(parsed.views, messages):
         if index < parsed.first:
             continue
-        new, (known, edits) = messages[index], parsed.edits.get(index, (None, []))
+        new, (known, changes) = messages[index], parsed.edits.get(index, (None, []))
         try:
             if known is not new:
-                edits = [*_EditedMessage(parsed, places, index, parsed.views[index]).edits(new)]
-                parsed.edits[index] = new, edits
-            made.edits[index] = edits
+                changes = [*_EditedMessage(parsed, places, index, parsed.views[index]).edits(new)]
+                parsed.edits[index] = new, changes
+            made.edits[index] = changes
         except ValueError:
             # The text of the error may quote the message.
             made.problems.append("a message cannot be changed")
@@ -173,11 +173,6 @@ class _EditedMessage:
         if value is None:
             return Edit(place.before, place.end, "")
         return Edit(place.start, place.end, json.dumps(value) + mark)
-
-
-def changed(some: Sequence[Any], others: Sequence[Any]) -> Iterator[int]:
-    """Yield where two lists have another object; most messages are the objects of the request before."""
-    return compress(count(), map(is_not, some, others))
 
 
 def _is_replaceable(message: Any, path: Path) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import is_
 from typing import Any
 
 from offload.base.threads.locks import NO_FORK
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
-from offload.gateway._edits import Edited, changed
+from offload.gateway._edits import Edited
 from offload.gateway._status import Status
 from offload.messages import Usage
+from offload.messages.access import edits
 from offload.offloader import Offloader
 from offload.records.journal.writer import JournalWriter
 from offload.records.observer import error_text
@@ -79,7 +81,8 @@ class ThreadJournal:
 
         Those that were known are the same objects.
         """
-        same = next(changed(self._returned, returned), min(len(self._returned), len(returned)))
+        # Equal ones may have been sent with other reminders.
+        same = next(edits(self._returned, returned, is_), len(returned))
         known = dict(zip(map(id, self._returned[same:]), self._sent[same:], strict=True))
         # The text of a thread has its new messages alone.
         known |= {id(one): one for one in returned[same : edited.parsed.first] if id(one) not in known}

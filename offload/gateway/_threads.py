@@ -20,13 +20,13 @@ from offload.engine.policy.defaults import NEVER
 from offload.engine.policy.policy import with_rules
 from offload.engine.results import OffloadResult
 from offload.errors import MessageError, OffloadError, StoreError
-from offload.gateway._edits import changed
 from offload.gateway._incoming import AGENT_HEADER, SESSION_HEADERS, Api, Incoming
 from offload.gateway._journals import ThreadJournal
 from offload.gateway._parsed import MOST_ALIKE, Parsed, ProviderThread
 from offload.gateway._sent import ThreadId
 from offload.gateway._status import Status
 from offload.gateway._views import prepared
+from offload.messages.access import edits
 from offload.messages.formats import role_or_none
 from offload.messages.thinking import content_digest, signed_thinking
 from offload.offloader import Offloader
@@ -56,8 +56,7 @@ class Sent(NamedTuple):
 
     def common(self, views: Sequence[Any]) -> int:
         """Return how many messages at the beginning are the same."""
-        differs = (i for i in changed(self.views, views) if not _is_same(self.views[i], views[i]))
-        return next(differs, min(len(self.views), len(views)))
+        return next(edits(self.views, views, _is_same), len(views))
 
     def is_last_before(self, views: Sequence[Any]) -> bool:
         """Return whether a request with some views has all of this one, and at most one more reply."""
@@ -87,8 +86,7 @@ class Sent(NamedTuple):
         The last one that can be is the reply to this request.
         """
         common = self.common(views)
-        others = takewhile(lambda i: i < common, changed(self.messages, messages))
-        first = next((i for i in others if not _is_same(self.messages[i], messages[i])), None)
+        first = next(takewhile(lambda i: i < common, edits(self.messages, messages, _is_same)), None)
         end = min(common + (common == len(self.views)), len(messages))
         later = range(end if first is None else first, end)
         return next((i for i in later if signed_thinking(messages[i])), None)

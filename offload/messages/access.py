@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, count, pairwise
+from operator import is_not
 from typing import Any
 
 from offload.errors import MessageError
@@ -173,6 +174,18 @@ def are_equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 # a message may be an object that raises anything
         return False
+
+
+def edits(
+    before: Sequence[Any], after: Sequence[Any], is_same: Callable[[Any, Any], bool] = are_equal
+) -> Iterator[int]:
+    """Yield the indices at which two lists have different values, then those that only one of them has.
+
+    `is_same` is asked about different objects only, and not before the caller wants the next index.
+    """
+    others = compress(count(), map(is_not, before, after))
+    yield from (at for at in others if not is_same(before[at], after[at]))
+    yield from range(*sorted((len(before), len(after))))
 
 
 def begins_with(messages: Sequence[Any], known: list[Any]) -> bool:

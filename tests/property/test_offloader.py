@@ -37,6 +37,7 @@ class Conversation(RuleBasedStateMachine):
         self.off = self.open()
         self.messages = []
         self.sent = []
+        self.returned = []
         self.is_rolled_back = False
 
     def open(self):
@@ -87,7 +88,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.off = self.open()
+        self.off, self.returned = self.open(), []
 
     @precondition(lambda self: self.sent)
     @rule()
@@ -104,6 +105,8 @@ class Conversation(RuleBasedStateMachine):
         self.sent = out.messages
 
         assert out.errors == []
+        assert out.messages[: out.unchanged] == self.returned[: out.unchanged]
+        self.returned = copy.deepcopy(out.messages)
         assert self.messages == before
         assert all(a is b for a, b in zip(self.messages, out.messages, strict=True) if a == b)
         assert self.off.restore(out.messages) == whole

@@ -18,6 +18,7 @@ from offload import (
     ConfigError,
     ContextFullError,
     ContextManager,
+    ItemFacts,
     MessageError,
     NotFoundError,
     Offloader,
@@ -851,3 +852,22 @@ def test_what_is_kept_by_design_fails_no_request_of_the_agent_loop(caplog: pytes
     assert not {"context_failed", "offload_failed"} & {event.event_type for event in events}
     assert "failed" not in caplog.text
     assert "nothing is lost" not in caplog.text
+
+
+def test_what_was_offloaded_in_a_request_that_failed_is_a_placeholder_in_the_next() -> None:
+    failures = [RuntimeError("down")]
+
+    def should_offload(facts: ItemFacts) -> bool:
+        if facts.tool_use_id == "t1" and failures:
+            raise failures.pop()
+        return True
+
+    large = AgentConfig(window_tokens=100_000)
+    m = manager(config=large, offloader={"on_error": "raise", "should_offload": should_offload})
+    for message in (said(0), call(0), result(0, 2000), call(1), result(1, 2000)):
+        m.add(message)
+    with pytest.raises(OffloadError, match="down"):
+        m.before_model_call()
+
+    results = [message["content"][0]["content"] for message in m.before_model_call().messages[2::2]]
+    assert [text.startswith("[Offloaded:") for text in results] == [True, True]

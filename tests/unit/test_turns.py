@@ -14,6 +14,7 @@ from kit.store import CountedStore
 from offload import CacheReport, Offloader, OffloadPolicy, ReasonKind, Rule
 from offload.engine.policy import Sweep
 from offload.maintenance.retention import delete
+from offload.messages.access import edits
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -455,3 +456,35 @@ def test_a_new_process_syncs_a_folder_twice_for_all_records_that_it_takes_over(
     assert len(sent.records) == 20
     assert again.messages == sent.messages
     assert synced.count((tmp_path / "r/s").stat().st_ino) == 2
+
+
+def test_a_result_says_how_many_messages_are_those_of_the_call_before() -> None:
+    off, messages = Offloader("memory://"), calls(20)
+    before = off.offload(messages)
+    messages += [*calls(21)[-2:], answer()]
+    grown = off.offload(messages)
+    other = off.offload([*messages[:10], {"role": "user", "content": "Stop."}, *messages[11:]])
+
+    assert (before.unchanged, grown.unchanged, other.unchanged) == (0, len(before.messages), 10)
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [([1, 2], []), ([1.0, 3], [1]), ([1], [1]), ([2, 2, 4], [0, 2]), ([], [0, 1])],
+)
+def test_edits_are_the_places_of_different_values_then_those_of_the_longer_list(
+    other: list[float], found: list[int]
+) -> None:
+    assert [*edits([1, 2], other)] == [*edits(other, [1, 2])] == found
+
+
+def test_two_objects_are_compared_as_the_caller_asks_and_one_object_never() -> None:
+    asked = list[tuple[Any, Any]]()
+
+    def ask(one: Any, other: Any) -> bool:
+        asked.append((one, other))
+        return bool(one["content"] == other["content"])
+
+    shared, alike = {"content": "a"}, ({"content": "b"}, {"content": "b", "mark": 1})
+    assert [*edits([shared, alike[0], shared], [shared, alike[1], alike[0]], ask)] == [2]
+    assert asked == [alike, (shared, alike[0])]

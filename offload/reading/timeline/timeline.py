@@ -13,7 +13,7 @@ from offload.base.threads.locks import cached
 from offload.engine.placeholder.forms import known_refs
 from offload.errors import ConfigError, check_number
 from offload.messages import Usage, to_json
-from offload.messages.access import are_equal
+from offload.messages.access import edits
 from offload.messages.formats import scan_of
 from offload.reading.timeline.forks import SessionFork, fork_tree
 from offload.records.journal.format import JournalEntry, RequestFigures
@@ -236,8 +236,9 @@ def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
 
 def differences(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:
     """Yield what differs between two lists of messages, in order."""
-    first = _common(before, after)
-    last = _common(before[first:][::-1], after[first:][::-1])
+    first = next(edits(before, after), len(before))
+    rest = before[first:][::-1], after[first:][::-1]
+    last = next(edits(*rest), len(rest[0]))
     old, new = before[first : len(before) - last], after[first : len(after) - last]
     for tag, i1, i2, j1, j2 in _opcodes(old, new):
         if tag == "equal":
@@ -267,11 +268,6 @@ def _kind(before: Any, after: Any, *, is_new: bool, is_compacted: bool) -> Chang
 
 def _refs(message: Any) -> set[str]:
     return {ref for item in scan_of(message).offloadable for ref in known_refs(item.text)}
-
-
-def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if not are_equal(a, b)), min(len(one), len(other)))
 
 
 def _opcodes(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[str, int, int, int, int]]:

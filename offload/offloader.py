@@ -383,10 +383,11 @@ class Offloader:
             messages: the messages as they were passed to `offload`, or as it returned them. Never changed.
             start: index of the first message whose thinking is removed; the one that changed, or 0. Or the
                 indices of the messages whose thinking is removed, in order.
-            cause: why, for the log and the event; by default that a provider refused it.
+            cause: why, for the log and the event, if you changed a message. By default the provider of the
+                model refused the thinking, which the session remembers as that model's answer.
 
         Returns:
-            The number of blocks that were removed.
+            The number of blocks that were removed; 0 for a change before thinking that the model requires.
 
         Raises:
             ConfigError: `start` is not the index of a message, or a hook or listener calls this method.
@@ -398,10 +399,11 @@ class Offloader:
         indices = range(start, end) if isinstance(start, int) and start <= end else start
         if not isinstance(indices, Sequence) or not all(index in range(end) for index in indices):
             raise ConfigError(f"start must be an index of the {end} messages, got {start!r:.40}")
-        if cause is None:
-            cause = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
+        refused = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
         with exclusive(self._gate):
-            return self._conversation.thinking.remove(conversation, indices, cause, self.model)
+            return self._conversation.thinking.remove(
+                conversation, indices, cause or refused, self.model, is_refused=cause is None
+            )
 
     def return_thinking(self, messages: Sequence[Any]) -> list[Any] | None:
         """Return messages with the thinking that was removed from them, and omit none from now on.

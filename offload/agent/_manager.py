@@ -490,9 +490,8 @@ class ContextManager:
         never too high, and an earlier message may always lose its thinking too.
         """
         first = 0 if self._is_refused or refusal.first is None else refusal.first
-        cause = "the provider refused it"
-        removed = self._messages.remove_thinking(self._offloader, first, cause)
-        return removed or (self._messages.remove_thinking(self._offloader, 0, cause) if first else 0)
+        removed = self._messages.remove_refused(self._offloader, first)
+        return removed or (self._messages.remove_refused(self._offloader, 0) if first else 0)
 
     def _request(
         self, cache: CacheReport | None, errors: list[OffloadError], *, is_forced: bool = False

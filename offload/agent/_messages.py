@@ -203,15 +203,15 @@ class AgentMessages:
                 self._renumber(items, offloader)
         self._is_header_new = False
 
-    def remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
-        """Store and remove the signed thinking from message `start` of a request on; return how many.
+    def remove_refused(self, offloader: Offloader, start: int) -> int:
+        """Store and remove the refused thinking from message `start` of a request on; return how many blocks.
 
         Raises `OffloadError` if it cannot be stored.
         """
         items, messages = list(self.context.conversation.items), self.context.conversation_messages
         later = range(max(0, start - len(self.context.header.items)), len(messages))
         indices = [i for i in later if signed_thinking(messages[i])]
-        removed = offloader.remove_thinking(messages, indices, cause=cause)
+        removed = offloader.remove_thinking(messages, indices)
         bare(self.context, indices)
         self._renumber(items, offloader)
         return removed

@@ -366,11 +366,10 @@ class RemovedThinking:
 
     def binding(self, history: HistoryRule, model: str | None) -> Binding:
         """Return the rules by those of a policy, the name of the model, and what its provider refused."""
-        found, refused = binding_of(history, model), self._refused(model)
+        refused = self._refused(model)
         if refused.number and history != "editable":
             return Binding(refused.answer, refused.answer == "binds" or history == "append_only")
-        # Thinking of a model that nobody knows is removed only once its provider has refused it.
-        return found._replace(answer="binds") if found.answer is None and self.keys else found
+        return binding_of(history, model)
 
     def _refused(self, model: str | None) -> _ShownAnswer:
         return self._answers.get(model or "", _ShownAnswer(0, model or "", "free"))
@@ -390,15 +389,25 @@ class RemovedThinking:
         found = result_or_error(self._undone, messages)
         return messages if isinstance(found, OffloadError) else [some[-1] for some in found]
 
-    def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str, model: str | None) -> int:
+    def remove(
+        self,
+        messages: Sequence[Any],
+        indices: Iterable[int],
+        cause: str,
+        model: str | None,
+        *,
+        is_refused: bool = False,
+    ) -> int:
         """Store and remove all signed thinking of some messages; return how many blocks.
 
-        `cause` says why, for a person. Raises `OffloadError` if it cannot be stored; then nothing is removed.
+        `cause` says why, for a person, and `is_refused` that the provider of the model refused it: required
+        thinking is removed for nothing else. Raises `OffloadError` if it cannot be stored; then none is.
         """
         known = self.binding("auto", model)
+        if known.is_required and not is_refused:
+            return 0
         thinking = {index: signed_thinking(messages[index]) for index in indices}
-        if known.answer in ("free", "required") and any(thinking.values()):
-            # Only a refusal can be the reason.
+        if is_refused and known.answer != "binds" and any(thinking.values()):
             self._note(model, "binds")
         new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
         some = self._all_stripped(messages, new)

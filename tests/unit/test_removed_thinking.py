@@ -221,3 +221,29 @@ def test_listings_show_it_as_one_record_that_copies_forks_and_collections_keep(s
 def test_thinking_is_removed_from_messages_of_the_list_alone(store: OffloadStore, start: Any) -> None:
     with pytest.raises(ConfigError, match="start must be an index of the 9 messages, got"):
         Offloader(store, session="s", model=MODEL).remove_thinking(conversation(), start)
+
+
+@pytest.mark.parametrize("model", ["claude-haiku-4-5", "house-model", None])
+def test_thinking_that_the_host_removes_for_a_change_of_its_own_is_no_refusal(
+    store: OffloadStore, model: str | None
+) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s", model=model)
+    off.offload(messages)
+    assert off.remove_thinking(messages, 3, cause="messages[2] changed") == len(SIGNATURES) - 1
+
+    for process in (off, Offloader(store, session="s", model=model)):
+        sent = process.offload(messages).messages
+        assert json.dumps(sent).count('"signature"') == 1
+        assert process.restore(sent) == messages
+        assert process.binding(model) == Offloader("memory://").binding(model)
+
+
+def test_a_model_that_requires_its_thinking_loses_it_by_a_refusal_alone(store: OffloadStore) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s", model="deepseek-v4")
+    assert off.remove_thinking(messages, 3, cause="messages[2] changed") == 0
+    assert json.dumps(off.offload(messages).messages).count('"signature"') == len(SIGNATURES)
+
+    assert off.remove_thinking(messages) == len(SIGNATURES)
+    assert "signature" not in json.dumps(off.offload(messages).messages)

@@ -110,6 +110,11 @@ class Slot(msgspec.Struct, eq=False):
         return self.item.item_type, self.item.tool_name
 
     @property
+    def place(self) -> tuple[str, str | None]:
+        """Its type and the id of its call."""
+        return self.item.item_type, self.item.tool_use_id
+
+    @property
     def is_refuted(self) -> bool:
         """Whether its text looks like a placeholder but is not one."""
         return self.proof == "refuted"
@@ -188,7 +193,7 @@ class Items:
             self._decisions.append(slot.decision)
             if slot.state in _OPENED:
                 self._opened[slot.number] = slot
-            self._places.setdefault(_place_of(slot), []).append(slot)
+            self._places.setdefault(slot.place, []).append(slot)
             if slot.info is not None:
                 self._count(slot, 1)
                 self._hold(slot, slot.info)
@@ -202,7 +207,7 @@ class Items:
             self._opened.pop(slot.number, None)
             self._take_sweepable(slot)
             self._forget_unstored(slot)
-            self._places[place := _place_of(slot)].pop()
+            self._places[place := slot.place].pop()
             if not self._places[place]:
                 del self._places[place]
             self._count(slot, -1)
@@ -216,7 +221,7 @@ class Items:
 
     def before(self, slot: Slot) -> Iterator[Slot]:
         """Yield the earlier items of the type and call id of an item: only texts differ."""
-        return takewhile(lambda other: other is not slot, self._places[_place_of(slot)])
+        return takewhile(lambda other: other is not slot, self._places[slot.place])
 
     # States
 
@@ -400,10 +405,6 @@ def _state_after(slot: Slot, decision: Decision) -> State:
         return State.LEAVING if decision.action == "offload" else State.WAITING
     is_unproven = slot.claim is not None and slot.proof != "proven"
     return State.OPEN if decision.item.is_pinned or is_unproven else State.KEPT
-
-
-def _place_of(slot: Slot) -> tuple[str, str | None]:
-    return slot.item.item_type, slot.item.tool_use_id
 
 
 def _equal_key(slot: Slot) -> tuple[str, str | None, str]:

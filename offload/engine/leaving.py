@@ -95,9 +95,8 @@ def _unbind(turn: Turn, leaving: Sequence[Slot]) -> None:
         turn.thinking_removed += _remove_thinking(turn, late)
     except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
         turn.failures.report(unexpected(error))
-        reason = Reason(ReasonKind.FAILED, name=str(unexpected(error)))
         for slot in late:
-            turn.log.items.keep(slot, reason, State.FAILED)
+            turn.fail(slot, error)
 
 
 def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from offload.engine import deciding
-from offload.engine.failures import Repair, malformed, name_of
+from offload.engine.failures import Repair, malformed
 from offload.engine.items import Slot, State, unweighed
 from offload.engine.log import Moved
 from offload.engine.parts import Kept, MessageState
 from offload.engine.policy import ItemFacts
 from offload.engine.policy.cost import Candidate
-from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.turn import Turn
-from offload.errors import MessageError, OffloadError, unexpected
+from offload.errors import MessageError, OffloadError
 from offload.messages import Thinking
 from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
@@ -91,7 +90,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     log = turn.log
     role, scan, thinking, blocks = _parts_or_none(turn, index, message)
     turn.code_calls |= scan.code_calls
-    slots = _slots(turn, index, scan.offloadable)
+    slots = weighed(turn, index, scan.offloadable)
     kept = [Kept(part.where, part.kind, part.read(turn.count), part.is_said) for part in scan.fixed]
     fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
     made = scan.calls, scan.results
@@ -204,11 +203,11 @@ def leave_out(turn: Turn, known: int) -> list[int]:
 # Items
 
 
-def weighed(turn: Turn, index: int, item: Item) -> Slot:
-    """Return an item of message `index`, weighed."""
-    slot = Slot(item, unweighed(item, index))
-    turn.each([slot], _weigh)
-    return slot
+def weighed(turn: Turn, index: int, items: Sequence[Item]) -> list[Slot]:
+    """Return items of message `index`, weighed."""
+    slots = [Slot(item, unweighed(item, index)) for item in items]
+    turn.each(slots, _weigh)
+    return slots
 
 
 def retry(turn: Turn) -> None:
@@ -216,17 +215,6 @@ def retry(turn: Turn) -> None:
     items = turn.log.items
     items.retry()
     turn.each([s for s in items.opened() if s.state is State.UNWEIGHED], _weigh_again)
-
-
-def _slots(turn: Turn, index: int, items: Sequence[Item]) -> list[Slot]:
-    slots = []
-    for item in items:
-        try:
-            slots.append(weighed(turn, index, item))
-        except Exception as error:  # noqa: BLE001 # one item's failure is one item's
-            turn.failures.report(unexpected(error), name_of(item, index))
-            turn.failures.is_incomplete = True
-    return slots
 
 
 def facts_of(turn: Turn, item: Item, message: int = 0) -> tuple[ItemFacts, OffloadError | None]:
@@ -266,19 +254,12 @@ def _weigh_again(turn: Turn, slot: Slot) -> None:
 
 
 def _find_claim(turn: Turn, slot: Slot, problem: OffloadError | None) -> None:
-    """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
-    try:
-        plain = turn.recognition.is_plain(slot.item)
-        slot.claim = None if plain else turn.recognition.claim(slot.item)
-    except Exception as error:  # noqa: BLE001 # a renderer may raise anything
-        problem = unexpected(error)
-    if problem is None:
-        turn.log.items.move(slot, State.OPEN)
-        return
-    reason = Reason(ReasonKind.FAILED, name=str(problem))
-    kept = replace(slot.decision, action="keep", reason=reason, is_exempt=True)
-    turn.log.items.note(slot, kept)
-    turn.report(slot, problem)
+    """Look for a ref in the text of an item. Raises what a renderer raises, or the problem of the counter."""
+    plain = turn.recognition.is_plain(slot.item)
+    slot.claim = None if plain else turn.recognition.claim(slot.item)
+    if problem is not None:
+        raise problem
+    turn.log.items.move(slot, State.OPEN)
 
 
 def _unread(message: Any) -> Scan:

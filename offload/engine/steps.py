@@ -57,7 +57,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
 
 def run_one(turn: Turn, item: Item) -> Slot:
     """Offload a single text, which is a message of its own, if the rule for it says so."""
-    slot = reading.weighed(turn, 0, item)
+    [slot] = reading.weighed(turn, 0, [item])
     turn.log.add(item.text, MessageState([slot], 0, (), {}, ""))
     finding.prove_claims(turn)
     deciding.decide(turn, [slot])

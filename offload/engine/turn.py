@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from offload.engine.binding import Binding, RemovedThinking
 from offload.engine.cache_state import HostCache
@@ -135,18 +136,19 @@ class Turn:
             try:
                 step(self, slot)
             except Exception as error:  # noqa: BLE001 # one item's failure is one item's
-                self.fail(slot, error)
+                self.part(self.fail, None, slot, error)
 
     def fail(self, slot: Slot, error: Exception) -> None:
         """Keep an item in its message in this turn, and report why."""
         problem = unexpected(error)
         self.report(slot, problem)
-        if slot.number < 0 or slot.is_replaced:
+        reason, items = Reason(ReasonKind.FAILED, name=str(problem)), self.log.items
+        if slot.is_replaced:
             self.failures.is_incomplete = True
+        elif slot.state is State.UNWEIGHED:
+            items.note(slot, replace(slot.decision, action="keep", reason=reason, is_exempt=True))
         elif slot.state is not State.SETTLED:
-            state = State.UNWEIGHED if slot.state is State.UNWEIGHED else State.FAILED
-            reason = Reason(ReasonKind.FAILED, name=str(problem))
-            self.part(self.log.items.keep, None, slot, reason, state)
+            items.keep(slot, reason, State.FAILED)
 
     def report(self, slot: Slot, error: OffloadError) -> None:
         """Report an error that costs an item its offload."""

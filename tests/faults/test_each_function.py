@@ -24,6 +24,7 @@ EACH_PART = pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 # Functions that read a field of all items, or of a message before it is known what is in it.
 SHARED = (
     "engine.items.Slot.",
+    "engine.items.unweighed",
     "engine.reading._is_added",
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
     "messages.access.get",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -126,7 +126,7 @@ class OffloadResult:
     errors: list[OffloadError]
     cache: CacheReport | None = None
     history: HistoryMode = _FREE
-    unchanged: int = 0
+    unchanged: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={count}" for name, count in self.figures().items())

@@ -101,19 +101,18 @@ def mode_of(
         thinking_at: indices of the messages with signed thinking.
     """
     if rule == "rewrite":
-        return HistoryMode("editable", "the policy says so, without thinking that is bound")
+        return HistoryMode("editable", Reason(ReasonKind.UNBOUND))
     if rule != "auto":
-        return HistoryMode(rule, "the policy says so")
+        return HistoryMode(rule, Reason(ReasonKind.BY_POLICY))
     if not thinking_at:
         return HistoryMode()
-    place = f"messages[{thinking_at[0]}] has signed thinking"
+    signed = Reason(ReasonKind.SIGNED, message=thinking_at[0])
     if not binding.keeps_sent:
-        return HistoryMode("editable", f"{model} allows it, although {place}")
+        return HistoryMode("editable", replace(signed, kind=ReasonKind.MODEL_ALLOWS, name=model or ""))
     if binding.answer is not None:
-        return HistoryMode("append_only", place)
-    return HistoryMode(
-        "append_only", f"{place}, and {f'{model} is not known' if model else 'no model is named'}"
-    )
+        return HistoryMode("append_only", signed)
+    kind = ReasonKind.MODEL_UNKNOWN if model else ReasonKind.MODEL_UNNAMED
+    return HistoryMode("append_only", replace(signed, kind=kind, name=model or ""))
 
 
 # The provider's refusal, recognised by its text: the message of the error, alone or with other text of a

@@ -12,6 +12,7 @@ import msgspec
 from offload.base.threads.locks import Lock, cached
 from offload.base.tokens import estimate_tokens
 from offload.engine.policy import Decision, explain
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.errors import OffloadError
 from offload.messages.base import BlockIndex
 from offload.messages.formats import role_or_none, scan_of
@@ -75,13 +76,13 @@ class HistoryMode(NamedTuple):
 
     Attributes:
         rule: "append_only" or "editable".
-        reason: why, for a person.
+        reason: why.
         thinking_removed: blocks of signed thinking that this call removed, since a message before them
             changed; `restore` restores them.
     """
 
     rule: Literal["append_only", "editable"] = "editable"
-    reason: str = "no signed thinking is in the conversation"
+    reason: Reason = Reason(ReasonKind.UNSIGNED)
     thinking_removed: int = 0
 
     def __str__(self) -> str:

@@ -144,7 +144,10 @@ def test_the_model_decides_whether_history_may_change(model: str | None, rule: s
     assert Offloader("memory://", model=model).offload(messages).history.rule == rule
     out = Offloader("memory://").offload(messages, model=model)
     assert out.history.rule == rule
-    assert "messages[1]" in out.history.reason
+    assert out.history.reason.message == 1
+    assert "messages[1] has signed thinking" in str(out.history.reason)
+    is_unknown = out.history.reason.kind in (ReasonKind.MODEL_UNKNOWN, ReasonKind.MODEL_UNNAMED)
+    assert is_unknown == (model in (None, "somebody's model"))
     unsigned = [messages[0], reply(0, [""]), messages[2]]
     assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 

@@ -42,6 +42,11 @@ def test_every_text_is_made_of_fields_of_the_reason(kind: ReasonKind) -> None:
             Reason(ReasonKind.ABOVE_CEILING, 9000, 8000, is_after_turn=True),
             f"9000 tokens, above max_view_tokens (8000); {AFTER_TURN}",
         ),
+        (
+            Reason(ReasonKind.MODEL_ALLOWS, name="gemini-3", message=7),
+            "gemini-3 allows it, although messages[7] has signed thinking",
+        ),
+        (Reason(ReasonKind.MODEL_UNNAMED), "messages[0] has signed thinking, and no model is named"),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ import msgspec
 
 # Before a text whose item is named by its size.
 _SIZED = "{size} tokens; "
+_SIGNED = "messages[{message}] has signed thinking"
 _AFTER_TURN = "; it is offloaded at the end of the model's turn, and the thinking after it is removed"
 
 
@@ -74,10 +75,18 @@ class ReasonKind(StrEnum):
     NOT_STORED = "not_stored", "not stored: {name}"
     UNKNOWN = "unknown", "its facts are not known"
     CHANGED_BEFORE = "changed_before", "a message before it changed"
+    # Of a conversation: whether messages that were sent may change.
+    UNSIGNED = "unsigned", "no signed thinking is in the conversation"
+    BY_POLICY = "by_policy", "the policy says so"
+    UNBOUND = "unbound", "the policy says so, without thinking that is bound"
+    SIGNED = "signed", _SIGNED
+    MODEL_ALLOWS = "model_allows", f"{{name}} allows it, although {_SIGNED}"
+    MODEL_UNKNOWN = "model_unknown", f"{_SIGNED}, and {{name}} is not known"
+    MODEL_UNNAMED = "model_unnamed", f"{_SIGNED}, and no model is named"
 
 
 class Reason(msgspec.Struct, frozen=True, gc=False):
-    """Why an item is offloaded, waits or is kept; `str` makes the text for a person.
+    """Why an item is offloaded, waits or is kept, or a conversation may change; `str` is for a person.
 
     Only the fields that the text of its kind names are set.
 
@@ -86,10 +95,11 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
         size: the size that decided: tokens of the item, or of all texts that count; in another unit if its
             `name` says so.
         limit: what that size was compared with.
-        name: a unit, a tool, a type, or the text of an error.
+        name: a unit, a tool, a type, a model, or the text of an error.
         count: replies to wait for, results to keep, or requests expected.
         freed: tokens that the placeholder frees in each of these requests.
         is_after_turn: whether the item is offloaded at the end of the model's turn.
+        message: index of the message that decided.
     """
 
     kind: ReasonKind
@@ -99,6 +109,7 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     count: int = 0
     freed: int = 0
     is_after_turn: bool = False
+    message: int = 0
 
     def __str__(self) -> str:
         return self._filled(self.kind.text)

@@ -126,28 +126,25 @@ def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "rule"),
+    ("model", "kind"),
     [
-        (None, "append_only"),
-        ("claude-opus-5-5", "append_only"),
-        ("eu.anthropic.claude-sonnet-5-5", "append_only"),
-        ("somebody's model", "append_only"),
-        ("fallback:claude-opus-5-5,us.anthropic.claude-sonnet-4-5", "append_only"),
-        ("claude-opus-5", "editable"),
-        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "editable"),
-        ("anthropic/claude-haiku-4.5", "editable"),
-        ("gemini-3.1-pro-preview", "editable"),
+        (None, "model_unnamed"),
+        ("claude-opus-5-5", "signed"),
+        ("eu.anthropic.claude-sonnet-5-5", "signed"),
+        ("somebody's model", "model_unknown"),
+        ("fallback:claude-opus-5-5,us.anthropic.claude-sonnet-4-5", "model_unknown"),
+        ("claude-opus-5", "model_allows"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "model_allows"),
+        ("anthropic/claude-haiku-4.5", "model_allows"),
+        ("gemini-3.1-pro-preview", "model_allows"),
     ],
 )
-def test_the_model_decides_whether_history_may_change(model: str | None, rule: str) -> None:
+def test_the_model_decides_whether_history_may_change(model: str | None, kind: str) -> None:
     messages = [{"role": "user", "content": "go"}, reply(0, ["s"]), result(0, 9000)]
+    rule = "editable" if kind == "model_allows" else "append_only"
     assert Offloader("memory://", model=model).offload(messages).history.rule == rule
     out = Offloader("memory://").offload(messages, model=model)
-    assert out.history.rule == rule
-    assert out.history.reason.message == 1
-    assert "messages[1] has signed thinking" in str(out.history.reason)
-    is_unknown = out.history.reason.kind in (ReasonKind.MODEL_UNKNOWN, ReasonKind.MODEL_UNNAMED)
-    assert is_unknown == (model in (None, "somebody's model"))
+    assert (out.history.rule, out.history.reason.kind, out.history.reason.message) == (rule, kind, 1)
     unsigned = [messages[0], reply(0, [""]), messages[2]]
     assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from offload.base.events import EventType
 from offload.base.text import decode_text
-from offload.engine.binding import RemovedThinking
 from offload.engine.cache_state import CacheWatch
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
@@ -26,6 +25,7 @@ from offload.engine.policy.cost import CostPlan
 from offload.engine.policy.facts import Readers
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
+from offload.engine.removed import RemovedThinking
 from offload.engine.restorer import undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.settings.options import Options

@@ -18,7 +18,8 @@ from offload.engine.turn import Turn
 from offload.errors import MessageError, OffloadError
 from offload.messages import Thinking
 from offload.messages.access import block_count
-from offload.messages.base import Item, Scan
+from offload.messages.adapter import Scan
+from offload.messages.base import Item
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
 from offload.records.record.retrieval import is_read_back

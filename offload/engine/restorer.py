@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from offload.base.text import decode_text, encode_text
-from offload.engine.binding import RemovedThinking
 from offload.engine.failures import malformed
 from offload.engine.placeholder.notice import NOTICE_TOOL, notice_number
 from offload.engine.recognition import Claim, ProofKey, Recognition, named_records, stands_for
+from offload.engine.removed import RemovedThinking
 from offload.engine.results import Missing, Restored
 from offload.engine.rows import RemovedMessage, put_back, read_rows
 from offload.errors import (

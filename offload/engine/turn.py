@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from offload.engine.binding import Binding, RemovedThinking
+from offload.engine.binding import Binding
 from offload.engine.cache_state import HostCache
 from offload.engine.failures import Failures, name_of
 from offload.engine.items import Slot, State
@@ -17,6 +17,7 @@ from offload.engine.log import Log
 from offload.engine.policy.facts import Readers
 from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.recognition import Recognition
+from offload.engine.removed import RemovedThinking
 from offload.engine.results import OffloadResult
 from offload.engine.settings.options import Options
 from offload.engine.writer import ItemWriter

@@ -12,7 +12,7 @@ from offload.errors import MessageError
 from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._results import ResultBlocks
 from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
-from offload.messages.base import MessageAdapter, Scan
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.media import TYPED
 

@@ -13,7 +13,7 @@ from offload.messages._documents import DocumentKind, TextFile
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, faithful_json
 from offload.messages.access import Path, at, block_list, get, role_of, string_field, text_of
-from offload.messages.base import MessageAdapter, Scan
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.media import DataPaths, Media
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from offload.errors import MessageError
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.anthropic import OWN_BLOCKS, AnthropicAdapter
-from offload.messages.base import MessageAdapter, Scan
 from offload.messages.bedrock import BedrockAdapter
 from offload.messages.calls import Calls
 from offload.messages.gemini import GeminiAdapter

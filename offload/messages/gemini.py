@@ -12,7 +12,7 @@ from typing import Any
 from offload.messages._documents import DocumentKind, TextFile
 from offload.messages._shapes import JsonObject
 from offload.messages.access import Path, block_list, get, role_of, text_of
-from offload.messages.base import MessageAdapter, Scan
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.media import DataPaths, Media
 

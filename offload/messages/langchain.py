@@ -14,8 +14,8 @@ from offload.messages._documents import DocumentKind, documents
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
 from offload.messages.access import Path, block_list, get, is_by_code, role_of, string_or_none
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.anthropic import result_ids
-from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.media import DataPaths, Media
 

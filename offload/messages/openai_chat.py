@@ -12,7 +12,8 @@ from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
-from offload.messages.base import SYSTEM_ROLES, MessageAdapter, Scan
+from offload.messages.adapter import MessageAdapter, Scan
+from offload.messages.base import SYSTEM_ROLES
 from offload.messages.calls import Calls
 from offload.messages.media import TYPED
 

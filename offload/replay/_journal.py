@@ -24,7 +24,8 @@ from offload.engine.policy.tool_names import is_read_back
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
 from offload.messages import Call, Usage
-from offload.messages.base import Item, Scan
+from offload.messages.adapter import Scan
+from offload.messages.base import Item
 from offload.messages.calls import Calls
 from offload.messages.files import request_of
 from offload.messages.formats import role_or_none, scan_next

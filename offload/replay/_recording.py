@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from offload.messages import Usage
-from offload.messages.base import Scan
+from offload.messages.adapter import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_of
 from offload.replay._needs import EditQuote, names_in, quotes_in, tokens_of

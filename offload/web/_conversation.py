@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from offload.base.tokens import estimate_tokens
 from offload.engine.settings.hooks import Hooks
 from offload.errors import NotFoundError
-from offload.messages.base import Item, Scan
+from offload.messages.adapter import Scan
+from offload.messages.base import Item
 from offload.messages.calls import Calls
 from offload.messages.formats import role_or_none, scan_next, scan_of
 from offload.reading.evidence import Value

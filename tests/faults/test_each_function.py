@@ -28,7 +28,7 @@ SHARED = (
     "engine.reading._is_added",
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
     "messages.access.get",
-    "messages.base.Scan._call_of",
+    "messages.adapter.Scan._call_of",
     "records.session.reader.SessionReader._opened_or_error",
 )
 # What every call passes before it does anything and after all is done: argument checks, locks, what reports

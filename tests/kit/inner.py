@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from offload.messages import Call
-from offload.messages.base import Scan
+from offload.messages.adapter import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.reading.tools.search import Pattern, Search, Span

@@ -18,7 +18,7 @@ from offload.engine.policy.policy import MAX_VIEW_TOKENS
 from offload.gateway._edits import edited
 from offload.gateway._incoming import APIS
 from offload.gateway._parsed import read_request
-from offload.messages.base import Scan
+from offload.messages.adapter import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 

@@ -11,7 +11,7 @@ from compactions import context_of
 from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
 from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.errors import MessageError
-from offload.messages.base import MessageAdapter, Scan
+from offload.messages.adapter import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.context import ItemType
 from offload.messages.context.pairs import partners, split_rounds, waiting_from

@@ -14,7 +14,8 @@ from offload.base.tokens import estimate_tokens
 from offload.engine.placeholder import Notice
 from offload.engine.placeholder.notice import NOTICE_TYPE
 from offload.errors import OffloadError, result_or_error
-from offload.messages.base import Item, Scan
+from offload.messages.adapter import Scan
+from offload.messages.base import Item
 from offload.messages.formats import adapter_for, is_result, role_or_none, scan_of
 from offload.records.observer import error_text
 from offload.records.record import RecordInfo

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from offload.engine.placeholder import Notice
 from offload.engine.placeholder.forms import known_refs
 from offload.engine.policy.tool_names import is_read_back
-from offload.messages.base import Scan
+from offload.messages.adapter import Scan
 from offload.messages.calls import Calls
 from offload.messages.context import ItemType
 from offload.messages.context.ir import NOTICES

@@ -8,7 +8,7 @@ from offload.reading.tools.answers import REPEATED
 from offload.records.codec import get_codec
 from offload.records.codec.content import TextContent
 from offload.records.session import Draft, Session
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 from offload.storage.store import OffloadStore
 from offload_backends.memory import MemoryStore
 

@@ -39,7 +39,7 @@ from offload.messages.stored import map_texts, to_json
 from offload.records.codec.spooled import SpooledContent
 from offload.records.observer import Observer, observed
 from offload.records.session import Session
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 from offload.storage.store import update_index
 
 

@@ -30,7 +30,7 @@ from offload.messages.thinking import (
 from offload.records.observer import Observer
 from offload.records.record.header import OffloadableType
 from offload.records.session import Session
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 from offload.storage.layout import name_of
 
 # The tool name of the records of removed thinking, and their item type.

@@ -39,7 +39,7 @@ from offload.records.codec.spooled import SpooledContent
 from offload.records.observer import Observer
 from offload.records.record.retrieval import is_answer
 from offload.records.session import Draft, Session
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 from offload.storage.store import in_groups
 
 # Contents that are encoded and in flight together.

@@ -20,7 +20,7 @@ from offload.records.index.entries import record_key
 from offload.records.record import Header
 from offload.records.record.header import draw_ref
 from offload.records.session import Draft, Session
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 
 texts = st.text(st.sampled_from("ab \n\u00e9\U0001f600\ud800["), max_size=60)
 sources = st.lists(texts, min_size=1, max_size=3).map(lambda some: "|".join(text * 9 for text in some))

@@ -30,7 +30,7 @@ from offload.messages.base import Item
 from offload.messages.context import ContextIR, ItemType
 from offload.records.codec.content import TextContent
 from offload.records.session import Draft
-from offload.records.session.session import OffloadedItem
+from offload.records.session.drafts import OffloadedItem
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 EAGER = OffloadPolicy(

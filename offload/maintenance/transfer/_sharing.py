@@ -16,10 +16,11 @@ from offload.errors import CollisionError, CorruptError, EncryptionError, NotFou
 from offload.records.index.catalog import Catalog
 from offload.records.record import RecordInfo
 from offload.records.session.encryption import check_object
+from offload.records.session.links import Link, owner_in
 from offload.records.session.names import check_known, check_name
-from offload.records.session.reader import LINKS, Link, SessionReader
+from offload.records.session.reader import SessionReader
 from offload.storage.layout import GRANT, LINK, RECORD, encode_part, is_link, is_ref, name_of, ref_of
-from offload.storage.store import OffloadStore, check_plain, create, has
+from offload.storage.store import OffloadStore, create, has
 
 # The links to more records are found by one listing.
 _FEW = 8
@@ -159,7 +160,6 @@ def _linked_session(store: OffloadStore, link: str) -> str | None:
     except NotFoundError:
         return None
     try:
-        return LINKS.decode(data).session
-    except (msgspec.MsgspecError, RecursionError):
-        check_plain(data, link)
+        return owner_in(data, link)
+    except CorruptError:
         return None

@@ -1,7 +1,8 @@
 """The records of one session in one store: written once and read by ref."""
 
+from offload.records.session.drafts import Draft
 from offload.records.session.reader import Damage
-from offload.records.session.session import Draft, Session
+from offload.records.session.session import Session
 
 __all__ = [
     "Damage",

@@ -32,6 +32,7 @@ from offload.records.journal.chain import branch_of, origin_of, records_of_branc
 from offload.records.record import Header, RecordInfo
 from offload.records.record.header import Head, Heads
 from offload.records.record.titles import Label
+from offload.records.session.links import LINK_BYTES, owner_in
 from offload.storage.layout import (
     LINK,
     RECORD,
@@ -43,29 +44,17 @@ from offload.storage.layout import (
     ref_of,
     sidecar_key,
 )
-from offload.storage.store import OffloadStore, StoredObject, check_plain, get_many
+from offload.storage.store import OffloadStore, StoredObject, get_many
 
 # The limits of one bulk read.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
 # An open record takes 64 KiB of memory, or its whole seek table if that is larger.
 _OPEN_RECORDS = 16
-# Enough for any session name, also if JSON escapes all of it.
-_LINK_BYTES = 16 * 1024
 _WHY: dict[DeletionReason, str] = {
     "expired": "expired",
     "quota": "was evicted by a quota",
     "deleted": "was deleted",
 }
-
-
-class Link(msgspec.Struct, frozen=True):
-    """The content of an object whose key ends in `.link`: the session that shares its record of this ref."""
-
-    session: str
-
-
-# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
-LINKS = msgspec.json.Decoder(Link)
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -393,7 +382,7 @@ class SessionReader:
         if (parent := self.facts.parent) is not None and self.catalog.is_inherited(info.key):
             return self._inherited_record(parent, info, body)
         try:
-            data = self._fetch(info, info.key)(end=_LINK_BYTES)
+            data = self._fetch(info, info.key)(end=LINK_BYTES)
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self.missing(info.ref) from None
@@ -406,12 +395,7 @@ class SessionReader:
 
     def _owner(self, info: RecordInfo, data: bytes) -> str:
         """Return the session that a link with the content `data` leads to, and note it."""
-        try:
-            owner = LINKS.decode(data).session
-        except (msgspec.MsgspecError, RecursionError) as error:
-            check_plain(data, info.key)
-            raise CorruptError(f"{info.key} contains no session name: {error}") from error
-        self._owners[info.key] = owner
+        owner = self._owners[info.key] = owner_in(data, info.key)
         return owner
 
     def _inherited_record(self, parent: SessionReader, info: RecordInfo, body: bytes | None) -> StoredRecord:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
 from copy import copy
 
-import msgspec
-
 from offload.base.identity import ItemIdentity
 from offload.errors import (
     CollisionError,
@@ -20,8 +18,6 @@ from offload.errors import (
 )
 from offload.messages.base import Item
 from offload.records.codec import CODECS, QUOTING, Codec
-from offload.records.codec.content import TextContent
-from offload.records.codec.spooled import SpooledContent
 from offload.records.index.entries import record_key
 from offload.records.index.objects import latest_deletion
 from offload.records.record import Header, RecordInfo
@@ -35,6 +31,7 @@ from offload.records.record.header import (
     drawn_by,
 )
 from offload.records.session.create import NewRecord, create_records
+from offload.records.session.drafts import Draft, OffloadedItem
 from offload.records.session.reader import SessionReader
 from offload.storage.layout import LAST_USE, RECORD, encode_part, generation_of, is_link, name_of, tool_part
 from offload.storage.store import OffloadStore, put_many
@@ -43,35 +40,6 @@ from offload.storage.store import OffloadStore, put_many
 _MAX_TRIES = 20
 # gc needs the time of last use by the hour.
 _TOUCH_SECONDS = 3600
-
-
-class Draft(msgspec.Struct, frozen=True):
-    """An item before it is stored: the `content` of its text, with `ttl`, `summary`, `title`, `agent`.
-
-    `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
-    content was removed from the text. `quotes` are the refs of the records that have parts of the content,
-    and `encoding` is that of its bytes if it is not UTF-8.
-    """
-
-    item: Item
-    content: TextContent | SpooledContent
-    ref: str
-    placeholder: str
-    render: Callable[[str], str]
-    ttl: int | None = None
-    summary: str | None = None
-    is_redacted: bool = False
-    title: str | None = None
-    agent: str | None = None
-    quotes: tuple[str, ...] = ()
-    encoding: str | None = None
-
-
-class OffloadedItem(msgspec.Struct, frozen=True):
-    """A durable record, and the placeholder of its item."""
-
-    info: RecordInfo
-    placeholder: str
 
 
 class _Attempt(NewRecord, frozen=True, kw_only=True):
@@ -284,35 +252,11 @@ class Session(SessionReader):
         if drawn_in is None:
             # The ref of a record that another session shared: it is gone, and no other record may have it.
             ref, drawn_in = draw_ref(self.name, *item[:4], style=self._id_style, draw=draw), self.name
-        header = self._header(draft, ref, None if drawn_in == self.name else drawn_in)
+        header = draft.header(ref, self.name, None if drawn_in == self.name else drawn_in)
         codec = QUOTING if draft.quotes else self._codec
         key = record_key(header, counts, codec.suffix, self.catalog.next_generation(ref))
         encoded = codec.encode(header, draft.content)
         return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
-
-    def _header(self, draft: Draft, ref: str, origin: str | None) -> Header:
-        item, counts = draft.item, draft.content.counts
-        return Header(
-            ref=ref,
-            origin=origin,
-            session=self.name,
-            item_type=item.item_type,
-            tool_name=item.tool_name,
-            tool_use_id=item.tool_use_id,
-            created_at=time.time(),
-            sha256=counts.sha256,
-            placeholder=draft.placeholder if ref == draft.ref else draft.render(ref),
-            form=item.form,
-            order=item.order,
-            marked=item.marked,
-            ttl=draft.ttl,
-            summary=draft.summary,
-            redacted=draft.is_redacted,
-            title=draft.title,
-            agent=draft.agent,
-            quotes=draft.quotes,
-            encoding=draft.encoding,
-        )
 
     def _create(self, attempts: Iterable[_Attempt]) -> list[_HeaderOrError]:
         """Create the records, and look up in the store the refs that are taken."""

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from offload import errors
-from offload.maintenance.transfer._copy import CopyReport, OnProgress, copy_part, copy_session
+from offload.maintenance.transfer._copy import copy_part, copy_session
+from offload.maintenance.transfer._report import CopyReport, OnProgress
 from offload.storage import layout
 from offload.storage.store import Durability, OffloadStore, StoredObject, sized
 

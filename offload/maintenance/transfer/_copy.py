@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
 import msgspec
 
 from offload import errors
-from offload.base.text import decode_text
 from offload.maintenance.jobs.each import run_each
+from offload.maintenance.transfer._content import check_content, content_of, measured, stored
+from offload.maintenance.transfer._objects import ObjectCopy
+from offload.maintenance.transfer._report import CopyProgress, CopyReport, OnProgress, noting
 from offload.maintenance.transfer._sharing import owner_of
 from offload.records.codec import CODECS, find_codec
-from offload.records.codec.base import Encoded, StoredRecord
-from offload.records.codec.content import TextContent
-from offload.records.codec.quoting import QuotingRecord
-from offload.records.codec.spooled import ContentWriter, SpooledContent
 from offload.records.index.entries import record_key
 from offload.records.index.objects import list_session, session_parts
-from offload.records.journal.chain import chain_of, note_origin
-from offload.records.journal.format import check_entry, name_in_copy, own_entries
+from offload.records.journal.chain import note_origin
 from offload.records.record import Header, RecordInfo
-from offload.records.record.digested import check_digest
 from offload.records.session.create import NewRecord, create_records
 from offload.records.session.encryption import check_object
 from offload.records.session.names import check_known, check_name
@@ -35,7 +30,6 @@ from offload.storage import layout
 from offload.storage.store import (
     OffloadStore,
     SupportsTimes,
-    check_plain,
     create,
     delete_many,
     get_many,
@@ -49,62 +43,7 @@ from offload.storage.wrappers import WrapperStore
 _GROUP_RECORDS = 256
 # An object up to this size is fetched once, so the verified bytes are the stored bytes.
 _WHOLE_BYTES = 8 * 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
 _SOON_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class CopyFailure:
-    """A record, or another object of the session, that was not copied.
-
-    Attributes:
-        ref: the ref of the record; None for a journal entry or the answered calls of a gateway.
-        key: its key in the source.
-        error: `CorruptError` for a damaged one, `CollisionError` if its key is taken in the target, or the
-            target's journal continues with other entries; `NotFoundError` if it was shared by a session that
-            no longer has it.
-    """
-
-    ref: str | None
-    key: str
-    error: errors.OffloadError
-
-
-@dataclass(frozen=True, slots=True)
-class CopyReport:
-    """The outcome of a copy for each record of the session.
-
-    Attributes:
-        session: the session's name in the target.
-        copied: the refs of the new records.
-        already_there: the refs of the records that the target had already.
-        failures: the records and other objects that were not copied.
-        repaired: the keys of objects in the target that were damaged, and replaced.
-    """
-
-    session: str
-    copied: list[str] = field(default_factory=list)
-    already_there: list[str] = field(default_factory=list)
-    failures: list[CopyFailure] = field(default_factory=list)
-    repaired: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """The progress of a copy.
-
-    Attributes:
-        records: the records that were copied, or could not be.
-        total: the records that the target lacked.
-        bytes: the stored bytes of those in `records`.
-    """
-
-    records: int
-    total: int
-    bytes: int
-
-
-OnProgress = Callable[[CopyProgress], object]
 
 
 def copy_session(
@@ -235,8 +174,9 @@ class _Copy:
         self._source.catalog.load()
         self._target.catalog.load()
         self._origins.update(self._target.facts.origins)
+        others = ObjectCopy(self._source, self._target, self._report, repairs=self._repairs)
         if self._source.part == self._target.part:
-            self._copy_pins()
+            others.pins()
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
         missing = [info for info in listed if self._is_missing(info)]
         # The stored size is no measure of the memory for content that is encoded again.
@@ -252,8 +192,8 @@ class _Copy:
             told(CopyProgress(records, len(missing), copied))
         self._check_any()
         self._copy_tombstones()
-        self._copy_journal()
-        self._copy_calls()
+        others.journal()
+        others.calls()
         update_index(self._target.store)
         return self._report
 
@@ -273,18 +213,13 @@ class _Copy:
                 check_object(self._target.store, there[0])
 
     @contextmanager
-    def _reporting(self, key: str, ref: str | None = None) -> Iterator[None]:
-        """Report the failure of one object and continue; the failure of a store ends the copy."""
-        try:
-            yield
-        except errors.EncryptionError as error:
-            self._report.failures.append(CopyFailure(ref, key, error))
-        except errors.StoreError:
-            raise
-        except errors.ExpiredError as error:
-            self._deleted[key] = cast("layout.DeletionReason", error.reason)
-        except errors.OffloadError as error:
-            self._report.failures.append(CopyFailure(ref, key, error))
+    def _reporting(self, key: str, ref: str) -> Iterator[None]:
+        """Report the failure of one record and continue; note one that is deleted."""
+        with noting(self._report, key, ref):
+            try:
+                yield
+            except errors.ExpiredError as error:
+                self._deleted[key] = cast("layout.DeletionReason", error.reason)
 
     def _is_missing(self, info: RecordInfo) -> bool:
         """Return whether the target lacks a record, or has a damaged one.
@@ -327,7 +262,7 @@ class _Copy:
             record = find_codec(key).open(
                 partial(store.get, key), partial(store.get, layout.sidecar_key(key))
             )
-            _measured(record)
+            measured(record)
         except (errors.CorruptError, errors.NotFoundError):
             return True
         raise errors.CollisionError(f"{key} is taken by another item in {store.url}")
@@ -357,18 +292,18 @@ class _Copy:
         record, codec = reader.open(info, body), find_codec(info.key)
         header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
         if reader.part != self._target.part:
-            content = _content_of(record, spools)
+            content = content_of(record, spools)
             if not all(map(self._source.catalog.known, header.quotes)):
                 # Of a record that another session shares: what it quotes is not in the copy.
                 header, codec = msgspec.structs.replace(header, quotes=()), CODECS["zstd"]
-            _check(info, record, content.counts.chars, content.counts.lines)
+            check_content(info, record, content.counts.chars, content.counts.lines)
             encoded = codec.encode(header, content)
         else:
-            _check(info, record, *_measured(record))
+            check_content(info, record, *measured(record))
             keys = (record_key(header, counts, codec.suffix, generation, is_copy=c) for c in (False, True))
             if info.key not in keys:
                 raise errors.CorruptError(f"{info.key} does not match the record that it contains")
-            encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
+            encoded = stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
         generation = max(generation, self._target.catalog.next_generation(info.ref))
         # Soon after, the time of the object will do, and the copy has the key of the original.
         is_copy = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
@@ -446,91 +381,6 @@ class _Copy:
             if renamed in torn or (key not in taken and create(self._target.store, key)):
                 create(self._target.store, layout.tombstone_key(key, reason))
 
-    def _copy_journal(self) -> None:
-        """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
-        names = self._journal_names()
-        existing = {layout.name_of(entry.at) for entry in own_entries(self._target.store, self._target.part)}
-        numbers = {name.partition("~")[0] for name in names}
-        # Those that the source lacks, and neither replaced nor continued, its gc has deleted.
-        others = sorted(
-            name for name in existing - names.keys() if name.partition("~")[0] in numbers or name > max(names)
-        )
-        if names and others and not existing.issuperset(names):
-            error = errors.CollisionError(
-                f"the journal of session {self._target.name!r} in {self._target.store.url} continues with "
-                "other entries, so it is not copied; copy the session under another name"
-            )
-            self._report.failures.append(CopyFailure(None, names[max(names)], error))
-            return
-        self._copy_objects(layout.JOURNAL, names, existing, check_entry)
-
-    def _copy_calls(self) -> None:
-        """Copy the calls that a gateway answered, so that the copy continues its conversations."""
-        source = layout.CALLS.prefix(self._source.part)
-        calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
-        names = {key.removeprefix(source): key for key in calls}
-        target = layout.CALLS.prefix(self._target.part)
-        existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
-        self._copy_objects(layout.CALLS, names, existing, _check_calls)
-
-    def _copy_objects(
-        self, family: layout.Family, names: Mapping[str, str], existing: Collection[str], check: _CheckBytes
-    ) -> None:
-        """Copy sound objects that are not among the `existing`, or damaged there, by their names there."""
-        target, store = family.prefix(self._target.part), self._target.store
-        for name, key in names.items():
-            is_there, there = name in existing, target + name
-            if is_there and not self._repairs:
-                continue
-            with self._reporting(key):
-                if is_there and _is_sound(store, there, check):
-                    continue
-                data = self._source.store.get(key)
-                check(key, data)
-                if is_there:
-                    store.put(there, data, overwrite=True)
-                    self._report.repaired.append(there)
-                else:
-                    create(store, there, data)
-
-    def _journal_names(self) -> dict[str, str]:
-        """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
-        entries = own_entries(self._source.store, self._source.part)
-        if any(entry.parent is not None for entry in entries):
-            entries = chain_of(self._source.store, self._source.part, entries)
-        return {name_in_copy(entry.at): entry.at for entry in entries}
-
-    def _copy_pins(self) -> None:
-        """Copy the pins before the records, so that gc deletes no copied record in between."""
-        for stored in self._source.store.keys(layout.PIN.prefix(self._source.part)):
-            if layout.PIN.match(stored.key):
-                create(self._target.store, stored.key)
-
-
-_CheckBytes = Callable[[str, bytes], object]
-
-
-def _check_calls(key: str, data: bytes) -> None:
-    """Raise `CorruptError` if the object with answered calls is damaged; a mark is empty."""
-    check_plain(data, key)
-    match = layout.CALLS.match(key)
-    if match is None or match["reply"] is None:
-        if data:
-            raise errors.CorruptError(f"{key} must be empty")
-        return
-    try:
-        check_digest(data, layout.name_of(key))
-    except errors.CorruptError as error:
-        raise errors.CorruptError(f"{key}: {error}") from error
-
-
-def _is_sound(store: OffloadStore, key: str, check: _CheckBytes) -> bool:
-    try:
-        check(key, store.get(key))
-    except (errors.CorruptError, errors.NotFoundError):
-        return False
-    return True
-
 
 def _dated(store: OffloadStore) -> SupportsTimes | None:
     """Return what sets the times of a store's objects, None if it cannot."""
@@ -541,62 +391,3 @@ def _dated(store: OffloadStore) -> SupportsTimes | None:
 
 def _is_same(one: Header, other: Header) -> bool:
     return one.is_same_item(other) and one.placeholder == other.placeholder
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranges:
-    """The bytes of a stored object in pieces; it can be iterated again."""
-
-    store: OffloadStore
-    key: str
-    size: int
-
-    def __iter__(self) -> Iterator[bytes]:
-        for start in range(0, self.size, _PIECE_BYTES):
-            yield self.store.get(self.key, start=start, end=min(start + _PIECE_BYTES, self.size))
-
-
-def _stored(store: OffloadStore, info: RecordInfo, body: bytes | None, *, has_sidecar: bool) -> Encoded:
-    sidecar = store.get(layout.sidecar_key(info.key)) if has_sidecar else None
-    if body is not None:
-        return Encoded.whole(body, sidecar)
-    return Encoded((_Ranges(store, info.key, info.stored_bytes),), info.stored_bytes, sidecar)
-
-
-def _check(info: RecordInfo, record: StoredRecord, chars: int, lines: int) -> None:
-    """Raise `CorruptError` unless a record matches its content, of so many characters and lines."""
-    if (chars, lines) != (record.counts.chars, record.counts.lines):
-        raise errors.CorruptError(f"{info.key}: the size of its content does not match its counts")
-    if not record.header.is_drawn():
-        raise errors.CorruptError(f"record {info.ref}: the id does not match the content")
-
-
-def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | SpooledContent:
-    """Return the content of a record, with the tokens that its writer counted."""
-    writer = spools.enter_context(closing(ContentWriter(lambda _: 0)))
-    for text in _texts(record):
-        writer.add(text)
-    content, tokens = writer.finish(), record.counts.tokens
-    if isinstance(content, str):
-        parts = record.parts if isinstance(record, QuotingRecord) else ()
-        return msgspec.structs.replace(TextContent.of(content, tokens), parts=parts)
-    return msgspec.structs.replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
-
-
-def _measured(record: StoredRecord) -> tuple[int, int]:
-    """Read a record; return the characters and lines of its content."""
-    chars, newlines, end = 0, 0, "\n"
-    for text in _texts(record):
-        chars += len(text)
-        newlines += text.count("\n")
-        end = text[-1:]
-    return chars, newlines + (end != "\n")
-
-
-def _texts(record: StoredRecord) -> Iterator[str]:
-    """Yield the content of a record; at its end all checks are done. Raises `CorruptError`."""
-    try:
-        for chunk in record.stream():
-            yield decode_text(chunk)
-    except UnicodeDecodeError as error:
-        raise errors.CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error

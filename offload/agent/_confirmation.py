@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from offload.agent._config import AgentConfig
 from offload.agent.compaction import CompactionResult, CompactionStrategy, Proposal
 from offload.agent.compaction.rounds import Confirm, RefusalEffect, ask
 from offload.engine.results import is_whole
+from offload.errors import ConfigError
 from offload.messages.context import ContextIR
 
 
@@ -64,3 +66,13 @@ class ConfirmedStrategy:
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         restored = self._strategy.restore(messages)
         return restored if is_whole(restored) else self._refused.restore(restored)
+
+
+def confirmation_of(confirm: Confirm | None, config: AgentConfig) -> Confirmation | None:
+    """Return what asks the user, if anything does. Raises `ConfigError` if a setting has no effect."""
+    asks = config.model_fields_set & {"on_refusal"} or (
+        config.require_confirmation and "require_confirmation" in config.model_fields_set
+    )
+    if confirm is None and asks:
+        raise ConfigError("require_confirmation and on_refusal need confirm=, a function that asks the user")
+    return Confirmation(confirm, config.on_refusal) if confirm and config.require_confirmation else None

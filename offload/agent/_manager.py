@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from offload.agent._config import AgentConfig
-from offload.agent._confirmation import Confirmation
+from offload.agent._confirmation import confirmation_of
 from offload.agent._messages import AgentMessages
-from offload.agent._reducer import ContextReducer, Step
-from offload.agent._refusals import (
-    LengthRefusal,
-    is_too_long,
-    length_refusal,
-    thinking_refusal,
-)
-from offload.agent._usage import HIGHEST, LOWEST, Calibration
+from offload.agent._opening import check_types, opened_offloader
+from offload.agent._reducer import ContextReducer
+from offload.agent._refusals import LengthRefusal, Repairs, length_refusal, thinking_refusal
+from offload.agent._usage import Calibration, CarefulCounter
+from offload.agent._window import Window
 from offload.agent.compaction import CompactionResult, CompactionStrategy, Summarizer
 from offload.agent.compaction._strategy import report_ungrounded
 from offload.agent.compaction.rounds import Confirm
 from offload.base.events import deferred_events, exclusive
 from offload.base.threads.calls import Gate, as_async
-from offload.base.threads.locks import NO_FORK
-from offload.base.tokens import TokenCounter, estimate_tokens
 from offload.engine.binding import ThinkingRefusal
 from offload.engine.failures import AboveCeilingError
 from offload.engine.policy import Decision
@@ -37,16 +31,11 @@ from offload.errors import (
     ContextFullError,
     OffloadError,
     ThinkingRemovedError,
-    check_callable,
-    check_kind,
-    failure,
     unexpected,
 )
 from offload.messages.context import ContextEvent, EventBus, EventType, ItemType
-from offload.messages.context.pairs import waiting_from
 from offload.messages.context.tokens import MessageCounter
-from offload.messages.context.wait import Wait
-from offload.messages.formats import is_result, scan_of
+from offload.messages.formats import scan_of
 from offload.offloader import Offloader
 from offload.reading.evidence import Evidence
 from offload.reading.timeline import Timeline
@@ -55,10 +44,6 @@ from offload.records.journal.reader import JournalMessage, JournalState
 from offload.records.observer import error_text
 
 _log = logging.getLogger("offload")
-# How many of the largest messages an error names.
-_NAMED = 3
-# No window is smaller: more was sent than the messages of a smaller request.
-_LEAST_WINDOW = 1000
 
 ReplyT = TypeVar("ReplyT")
 
@@ -115,7 +100,6 @@ class ContextManager:
             `context_failed` (data: `kind`).
 
     Attributes:
-        config: the settings; if a provider reports a smaller window, it replaces `window_tokens`.
         events: the bus for events.
         tools: handles the model's calls of the retrieval tools.
 
@@ -135,13 +119,13 @@ class ContextManager:
         confirm: Confirm | None = None,
         events: EventBus | None = None,
     ) -> None:
-        _check_types(offloader, config, strategy, {"summarizer": summarizer, "confirm": confirm})
-        self.config = config = AgentConfig() if config is None else config
-        offloader = _opened(offloader, config)
+        check_types(offloader, config, strategy, {"summarizer": summarizer, "confirm": confirm})
+        config = AgentConfig() if config is None else config
+        offloader = opened_offloader(offloader, config)
         self.events: EventBus = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = config.policy_over(offloader.policy)
-        self._count = _CarefulCounter(offloader.options.count_tokens)
+        self._count = CarefulCounter(offloader.options.count_tokens)
         # The model that replied last, once the host named one.
         self._replied: str | None = None
         self._offloader = offloader.with_options(
@@ -153,7 +137,7 @@ class ContextManager:
         _begin_journal(self._offloader, offloader)
         self.tools.sources = self._offloader.tools.sources
         offloader.latest = self._offloader.latest
-        self._confirmation = _confirmation(confirm, config)
+        self._confirmation = confirmation_of(confirm, config)
         self._new_reducer = partial(
             ContextReducer,
             self._offloader,
@@ -162,20 +146,26 @@ class ContextManager:
             confirmation=self._confirmation,
             events=self.events,
         )
-        self._reducer = self._new_reducer(config)
-        self._messages = AgentMessages(self._count, self.events)
+        self._begin(config)
         self._counter = MessageCounter(self._count)
-        self._calibration = Calibration()
-        # Estimated tokens of the system prompt and the tools, and of the whole last request.
-        self._fixed = self._sent = 0
         # The decisions of the last offload call.
         self._decided: tuple[list[Decision], int] = [], 0
+        self._evidence: Evidence | None = None
+        self._gate = Gate("context manager")
+
+    def _begin(self, config: AgentConfig) -> None:
+        """Begin without messages."""
+        self._messages = AgentMessages(self._count, self.events)
+        self._window = Window(self._offloader, self._messages, config, self._new_reducer, self._confirmation)
         # Whether a request was made smaller since the last reply, so that its cached beginning changed.
         self._is_reduced = False
         # Whether thinking was refused since the last reply.
         self._is_refused = False
-        self._evidence: Evidence | None = None
-        self._gate = Gate("context manager")
+
+    @property
+    def config(self) -> AgentConfig:
+        """The settings; if a provider reports a smaller window, it replaces `window_tokens`."""
+        return self._window.config
 
     @property
     def session(self) -> str:
@@ -241,7 +231,7 @@ class ContextManager:
         with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
-            self._fixed = self._counter.fixed(system_prompt, tools)
+            self._window.fixed = self._counter.fixed(system_prompt, tools)
             return self._request(self._offload(errors), errors)
 
     def make_room(self, error: BaseException | None = None) -> Request:
@@ -275,18 +265,19 @@ class ContextManager:
             errors: list[OffloadError] = []
             self._messages.flush()
             before = self._messages.context.total_tokens
-            before_refusal = self.config, self._reducer, self._messages.wait
+            window = self._window
+            before_refusal = window.config, window.reducer, self._messages.wait
             try:
-                self._learn(told)
+                window.learn(told)
                 request = self._request(self._offload(errors), errors, is_forced=True)
             finally:
                 if told.is_bytes:
-                    self.config, self._reducer, self._messages.wait = before_refusal
+                    window.config, window.reducer, self._messages.wait = before_refusal
             if self._messages.context.total_tokens < before:
                 return request
             raise ContextFullError(
                 "the provider refused the request as too long, and nothing more can be offloaded or removed: "
-                + "; ".join([self._parts(), *map(error_text, errors)])
+                + "; ".join([window.parts(), *map(error_text, errors)])
             ) from error
 
     def call(
@@ -313,7 +304,7 @@ class ContextManager:
             OffloadError: as for `before_model_call`.
         """
         request = self.before_model_call(system_prompt=system_prompt, tools=tools)
-        repairs = _Repairs()
+        repairs = Repairs()
         while True:
             try:
                 return _plain(ask(request))
@@ -331,7 +322,7 @@ class ContextManager:
     ) -> ReplyT:
         """Return the reply of the async `ask`, as `call` does."""
         request = await self.abefore_model_call(system_prompt=system_prompt, tools=tools)
-        repairs = _Repairs()
+        repairs = Repairs()
         while True:
             try:
                 return await ask(request)
@@ -365,13 +356,14 @@ class ContextManager:
             self._messages.flush()
             if counted is not None:
                 name = self.config.model if model is None else model
-                self._calibration.observe(name, self._sent, counted.tokens)
+                self._window.calibration.observe(name, self._window.sent, counted.tokens)
             errors: list[OffloadError] = []
             if message is not None:
                 self._check_reply(message, errors)
                 self._messages.enqueue(message)
                 self._messages.flush()
-                self._shrink((), self._reducer.seen, errors)
+                for failed in self._window.shrink((), self._window.reducer.seen):
+                    self._report(failed, errors)
                 self._write_journal(errors)
             self._report_counter(errors)
             return errors
@@ -399,7 +391,7 @@ class ContextManager:
         for stored in state.messages:
             self._messages.enqueue(stored.message, stored.item_type)
         self._messages.flush()
-        self._calibration = Calibration(state.ratios)
+        self._window.calibration = Calibration(state.ratios)
         self._messages.compactions = state.compactions
         self._messages.wait = state.wait
         self._messages.added_tokens += state.tokens_offloaded
@@ -415,10 +407,7 @@ class ContextManager:
         """
         with exclusive(self._gate):
             self._offloader.rewind(at, branch=branch)
-            self._messages = AgentMessages(self._count, self.events)
-            self._reducer = self._new_reducer(self.config)
-            self._fixed = self._sent = 0
-            self._is_reduced = self._is_refused = False
+            self._begin(self.config)
             return self._resumed()
 
     def timeline(self) -> Timeline:
@@ -433,7 +422,7 @@ class ContextManager:
         """
         with exclusive(self._gate):
             self._messages.flush()
-            return self._messages.restore(self._offloader, self._reducer.strategy)
+            return self._messages.restore(self._offloader, self._window.reducer.strategy)
 
     abefore_model_call = as_async(before_model_call)
     """Run `before_model_call` in a thread; async hooks run on this loop."""
@@ -497,114 +486,19 @@ class ContextManager:
         self, cache: CacheReport | None, errors: list[OffloadError], *, is_forced: bool = False
     ) -> Request:
         """Return the request, made small enough and stored in the journal; add failures to `errors`."""
-        before = self._messages.context.total_tokens
-        self._shrink(self._reducer.fresh, self._reducer.unseen, errors, is_forced=is_forced)
+        window, before = self._window, self._messages.context.total_tokens
+        for failed in window.shrink(window.reducer.fresh, window.reducer.unseen, is_forced=is_forced):
+            self._report(failed, errors)
         self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
         self._report_counter(errors)
-        self._sent = self._fixed + self._messages.context.total_tokens
-        tokens = self._tokens()
-        is_full = tokens > self.config.window
-        if not is_full and self.config.trigger_tokens <= tokens < self._messages.wait.until:
-            self._tell_wait(tokens, errors)
+        window.sent, tokens = window.estimated, window.tokens
+        if (waits := window.news_of_wait(tokens)) is not None:
+            # The request fits the window, so this is nothing to raise for.
+            self._note(waits, errors)
         self._write_journal(errors, tokens=tokens)
-        if is_full:
-            self._report([self._too_long(tokens)], errors)
+        if (problem := window.problem(tokens)) is not None:
+            self._report([problem], errors)
         return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)
-
-    def _tell_wait(self, tokens: int, errors: list[OffloadError]) -> None:
-        """Report once why compactions wait; the request fits the window, so this is nothing to raise for."""
-        wait = self._messages.wait
-        if wait.is_told:
-            return
-        self._messages.wait = wait._replace(is_told=True)
-        error = ContextFullError(
-            f"a compaction frees too little: the request has {tokens} tokens, the aim is fewer than "
-            f"{self._reducer.limit}, and the window is {self.config.window}: {self._parts()}; the next "
-            f"one is tried from {wait.until} tokens on; shorten the system prompt, the tool "
-            "definitions or the last messages, or use a larger window"
-        )
-        self._note(error, errors)
-
-    def _too_long(self, tokens: int) -> ContextFullError:
-        cut = "the tool definitions or the last messages"
-        if self._has_no_room:
-            cut = "or pass fewer tools, which alone fill it, so that nothing was offloaded or removed"
-        return ContextFullError(
-            f"the request has {tokens} tokens, and the window is {self.config.window}: {self._parts()}; "
-            f"shorten the system prompt, {cut}, or use a larger window"
-        )
-
-    @property
-    def _has_no_room(self) -> bool:
-        """Whether the system prompt and tools fill the window, so that no step can help."""
-        fixed = self._fixed + self._messages.context.header.tokens
-        return self._calibration.correct(self.config.model, fixed) >= self.config.window
-
-    def _parts(self) -> str:
-        items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
-        largest = [f"messages[{at}] ({item.item_type}) {item.token_count}" for at, item in items[:_NAMED]]
-        return ", ".join([f"system prompt and tools {self._fixed} tokens", *largest])
-
-    def _learn(self, told: LengthRefusal) -> None:
-        """Correct the token counts and the window by the refusal of the request as it is."""
-        estimated = self._sent or self._fixed + self._messages.context.total_tokens
-        if told.counted is not None and LOWEST <= told.counted / max(1, estimated) <= HIGHEST:
-            self._calibration.learn(self.config.model, estimated, told.counted)
-        window = min(self._tokens(), told.window or self.config.window)
-        if _LEAST_WINDOW <= window < self.config.window:
-            self.config = self.config.model_copy(update={"window_tokens": window})
-            self._reducer = self._new_reducer(self.config)
-
-    def _tokens(self) -> int:
-        """Return the tokens of a request now, as its provider would count them."""
-        estimated = self._fixed + self._messages.context.total_tokens
-        return self._calibration.correct(self.config.model, estimated)
-
-    def _shrink(
-        self,
-        fresh: Sequence[Step],
-        edits: Sequence[Step],
-        errors: list[OffloadError],
-        *,
-        is_forced: bool = False,
-    ) -> None:
-        """Run the steps `fresh` on a request above the trigger, and `edits` unless it is better to wait."""
-        if self._confirmation is not None:
-            self._confirmation.begin_call()
-        tokens, window, trigger = self._tokens(), self.config.window, self.config.trigger_tokens
-        self._messages.wait = wait = Wait() if is_forced else self._messages.wait.at(tokens, window)
-        is_waiting = self._has_no_room and not is_forced
-        again = min(wait.until, window) if wait.is_all_tried(trigger) else 0
-        if is_waiting or tokens < max(trigger, again):
-            return
-        edited_from = 0 if is_forced else self._edited_from()
-        self._run(fresh, errors)
-        self._messages.was_compacted = False
-        if self._tokens() >= edited_from:
-            self._run(edits, errors)
-        if self._messages.was_compacted:
-            is_closed = self._confirmation is not None and self._confirmation.is_closed
-            after = self._messages.wait.after(self._tokens(), self._reducer.limit, window)
-            self._messages.wait = Wait() if is_closed else after
-
-    def _run(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
-        for limit, step in steps:
-            if self._tokens() >= limit:
-                self._report(step(self._messages, self._tokens()), errors)
-
-    def _edited_from(self) -> float:
-        """Return the tokens at which messages that were sent are changed or removed, above the trigger.
-
-        In a bound conversation that removes thinking, which the model needs until the end of its turn, and
-        most of all while a call of its is open.
-        """
-        trigger = self.config.trigger_tokens
-        messages = self._messages.context.conversation_messages
-        if not self._offloader.is_bound(messages):
-            return 0
-        if waiting_from(messages) < len(messages):
-            return math.inf
-        return (trigger + self.config.window) / 2 if is_result(messages[-1]) else trigger
 
     def _write_journal(self, errors: list[OffloadError], *, tokens: int | None = None) -> None:
         """Store the messages in the journal; `tokens` are those of the request that they are, if any."""
@@ -621,7 +515,7 @@ class ContextManager:
         messages = self._messages
         return JournalState(
             [JournalMessage(item.item_type, item.message) for item in messages.items(start)],
-            self._calibration.ratios,
+            self._window.calibration.ratios,
             messages.compactions,
             tokens_offloaded=messages.tokens_offloaded,
             wait=messages.wait,
@@ -672,31 +566,6 @@ def _begin_journal(offloader: Offloader, given: Offloader) -> None:
         given.activity = offloader.activity = offloader.journal.activity
 
 
-class _Repairs:
-    """Which refusals of one call are answered with another request, and how often."""
-
-    def __init__(self) -> None:
-        self._left = {"too long": 1, "bound": 2, "missing": 1}
-
-    def may_repair(self, error: BaseException) -> bool:
-        refusal = thinking_refusal(error)
-        kind = "too long" if refusal is None else refusal.kind
-        if (refusal is None and not is_too_long(error)) or not self._left[kind]:
-            return False
-        self._left[kind] -= 1
-        return True
-
-
-def _confirmation(confirm: Confirm | None, config: AgentConfig) -> Confirmation | None:
-    """Return what asks the user, if anything does. Raises `ConfigError` if a setting has no effect."""
-    asks = config.model_fields_set & {"on_refusal"} or (
-        config.require_confirmation and "require_confirmation" in config.model_fields_set
-    )
-    if confirm is None and asks:
-        raise ConfigError("require_confirmation and on_refusal need confirm=, a function that asks the user")
-    return Confirmation(confirm, config.on_refusal) if confirm and config.require_confirmation else None
-
-
 def _plain(reply: ReplyT) -> ReplyT:
     """Return a reply; raise `ConfigError` if it must be awaited, so that its errors would be missed."""
     if inspect.isawaitable(reply):
@@ -704,52 +573,3 @@ def _plain(reply: ReplyT) -> ReplyT:
             reply.close()
         raise ConfigError("the function that asks the model is async: await acall() in place of call()")
     return reply
-
-
-def _check_types(
-    offloader: object, config: object, strategy: object, functions: Mapping[str, object]
-) -> None:
-    """Raise `ConfigError` for an argument of another type, which would fail only when it is used."""
-    if not isinstance(offloader, Offloader | None):
-        has_one = isinstance(getattr(offloader, "offloader", None), Offloader)
-        hint = "; pass its offloader" if has_one else ""
-        raise ConfigError(f"offloader must be an Offloader, got {type(offloader).__name__}{hint}")
-    check_kind("config", config, AgentConfig)
-    if strategy is not None and not callable(getattr(strategy, "compact", None)):
-        raise ConfigError(f"strategy must have a method compact, got {type(strategy).__name__}")
-    for name, function in functions.items():
-        check_callable(name, function)
-
-
-def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:
-    """Return the offloader, or that of a new `ContextFileSystem`. Raises `ConfigError`."""
-    if offloader is not None:
-        if config.file_system_settings:
-            raise ConfigError(
-                f"{', '.join(config.file_system_settings)}: for a ContextManager without an offloader only; "
-                "pass them to ContextFileSystem, and its offloader here"
-            )
-        return offloader
-    with NO_FORK:
-        from offload.agent.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
-
-    return ContextFileSystem(
-        config.offload_root_path,
-        offload_enabled=config.offload_enabled,
-        offload_token_threshold=config.offload_token_threshold,
-    ).offloader
-
-
-class _CarefulCounter:
-    """Counts tokens by a hook, and estimates them if it fails; `failures` has the last failure, if any."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
-        self.failures: list[OffloadError] = []
-
-    def __call__(self, text: str) -> int:
-        try:
-            return self._counter(text)
-        except Exception as error:  # noqa: BLE001 # a hook may raise anything
-            self.failures = [failure("token_counter failed, tokens are estimated:", error)]
-            return estimate_tokens(text)

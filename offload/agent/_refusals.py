@@ -148,3 +148,19 @@ def text_of(error: BaseException) -> str:
         return "\n".join(str(part)[:_MOST_CHARS] for part in [error, *filter(None, parts)])
     except Exception:  # noqa: BLE001 # an error may be an object that raises anything
         return ""
+
+
+class Repairs:
+    """Which refusals of one call are answered with another request, and how often."""
+
+    def __init__(self) -> None:
+        self._left = {"too long": 1, "bound": 2, "missing": 1}
+
+    def may_repair(self, error: BaseException) -> bool:
+        """Return whether an error is a refusal that another request may answer; it counts as one then."""
+        refusal = thinking_refusal(error)
+        kind = "too long" if refusal is None else refusal.kind
+        if (refusal is None and not is_too_long(error)) or not self._left[kind]:
+            return False
+        self._left[kind] -= 1
+        return True

@@ -1,8 +1,11 @@
-"""Calibration of token estimates by the provider's counts: a moving ratio per model."""
+"""Token counts that may fail, and their calibration by the provider's: a moving ratio per model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from offload.base.tokens import TokenCounter, estimate_tokens
+from offload.errors import OffloadError, failure
 
 # The weight of the latest reply: the mix of code, prose and data in a conversation changes slowly.
 _WEIGHT = 0.3
@@ -31,3 +34,18 @@ class Calibration:
     def correct(self, model: str, estimated: int) -> int:
         """Return `estimated` corrected for `model`; unchanged if its provider counted nothing yet."""
         return round(estimated * self.ratios.get(model, 1.0))
+
+
+class CarefulCounter:
+    """Counts tokens by a hook, and estimates them if it fails; `failures` has the last failure, if any."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self.failures: list[OffloadError] = []
+
+    def __call__(self, text: str) -> int:
+        try:
+            return self._counter(text)
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
+            self.failures = [failure("token_counter failed, tokens are estimated:", error)]
+            return estimate_tokens(text)

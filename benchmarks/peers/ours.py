@@ -56,7 +56,7 @@ class Ours(Peer):
 
     def lines(self, ref: str, first: int, count: int) -> str:
         """See `Peer`."""
-        return self._off.tools.read(ref, start_line=first, end_line=first + count - 1)
+        return self._off.tools.read(ref, part=f"{first}-{first + count - 1}")
 
     def chars(self, ref: str, offset: int, count: int) -> str:
         """See `Peer`."""
@@ -64,7 +64,7 @@ class Ours(Peer):
 
     def tail(self, ref: str, count: int) -> str:
         """See `Peer`."""
-        return self._off.tools.tail(ref, lines=count)
+        return self._off.tools.read(ref, part=f"-{count}")
 
     def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
@@ -159,8 +159,8 @@ def _read_back(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 _ARGUMENTS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
-    "lines": ("context_read", lambda first: {"start_line": first + 1, "end_line": first + PAGE_LINES}),
-    "at": ("context_read", lambda first: {"start_line": first + 1, "end_line": first + PLACE_LINES}),
+    "lines": ("context_read", lambda first: {"part": f"{first + 1}-{first + PAGE_LINES}"}),
+    "at": ("context_read", lambda first: {"part": f"{first + 1}-{first + PLACE_LINES}"}),
     "chars": ("context_read", lambda first: {"offset": first, "limit": READ_CHARS}),
     "query": ("context_query", lambda sql: {"sql": sql}),
 }

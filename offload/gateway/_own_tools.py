@@ -137,7 +137,7 @@ class OwnTools:
         self._status = status
         self._store = HiddenStore(offloader.store, status)
         self._texts = {calls.format: _definitions(offloader, calls) for calls in CALLS_OF.values()}
-        self.names = frozenset(tool["name"] for tool in offloader.tools.definitions("anthropic"))
+        self.names = frozenset(offloader.tools.names)
         self._visible: Recent[Any, list[Visible]] = Recent(_MOST_HELD_BYTES, _size_of)
         self._reading = workers.reading
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-tools")

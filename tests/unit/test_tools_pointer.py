@@ -160,7 +160,7 @@ def test_the_pages_of_a_large_value_put_together_are_the_value() -> None:
         answer = LARGE.call("context_read", {"id": LARGE_REF, "pointer": "/rows", "offset": offset})
         assert len(answer) <= MAX_ANSWER
         text += body(answer)
-        following = re.search(r'\[more: context_read\(id="\w+", pointer="/rows", offset=(\d+)\)\]$', answer)
+        following = re.search(r'\[more: context_read\(id="\w+", part="/rows", offset=(\d+)\)\]$', answer)
         if following is None:
             break
         assert int(following[1]) > offset

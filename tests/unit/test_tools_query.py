@@ -68,6 +68,8 @@ def test_several_items_are_joined_in_their_order() -> None:
         {"ids": [users, orders]},
         {"ids": f'["{users}", "{orders}"]'},
         {"ids": f"{users},{orders}"},
+        {"id": f"{users}, {orders}"},
+        {"id": [users, orders]},
     ):
         answer = tools.call("context_query", {**arguments, "sql": sql})
         assert answer.split("\n")[1:3] == ["name|s", "user 1|1425.0"]
@@ -205,7 +207,7 @@ def test_a_pragma_and_a_text_without_a_table_are_not_read_as_tables() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"sql": "select 1"}, "context_query needs id, or ids for several items"),
+        ({"sql": "select 1"}, "context_query needs id, or several with commas"),
         ({"sql": "select 1", "ids": []}, "context_query needs id"),
         ({"sql": "select 1", "id": "REF", "ids": ["REF"]}, "context_query needs id"),
         ({"id": "REF"}, "context_query: missing argument sql"),

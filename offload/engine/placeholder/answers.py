@@ -21,6 +21,7 @@ _ORDER = (
     "pattern",
     "sql",
     "mode",
+    "part",
     "pointer",
     "offset",
     "limit",

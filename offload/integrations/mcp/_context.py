@@ -44,9 +44,7 @@ class ContextAnswers:
         self.instructions = offloader.prompt()
         self.tools: list[Json] = [{**tool, **_ALWAYS_LOADED} for tool in offloader.tools.definitions("mcp")]
         # They read the one item in their argument `id`.
-        self._of_one_item = {
-            tool["name"] for tool in self.tools if tool["inputSchema"].get("required") == ["id"]
-        }
+        self._of_one_item = {"context_read", "context_tail"}
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
         """Return the result of `tools/call`, with a link to the item if the client supports links."""

@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Literal, NamedTuple
 
+from offload.base.threads.locks import Recent
 from offload.errors import ConfigError
-from offload.reading.tools.answers import line_excerpt
+from offload.reading.tools.answers import FRAME_CHARS, fitting_rows, line_excerpt
 from offload.reading.tools.budget import BUDGET, Budget, BudgetExceeded
+from offload.records.codec.base import StoredRecord
 from offload.records.codec.content import StoredContent
 
 CONTEXT_LINES = 3
@@ -33,6 +35,9 @@ _PIECE = 64 * 1024
 _MAX_STEPS, _STEPS_OF_A_LINE = 10_000_000, 5
 # Lines without a unique one among them are compared pair by pair, up to so many pairs.
 _MAX_PAIRS = 2500
+
+_HELD = 4
+_MAX_ROWS = 200
 
 Hashes = Sequence[int]
 
@@ -104,6 +109,33 @@ class Diff:
             hunk.append(change)
         if hunk:
             yield hunk
+
+
+class Diffs:
+    """Answers with a page of a diff, of at most `max_chars` characters; the last diffs are cached."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._room = max_chars - FRAME_CHARS
+        self._held: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD)
+
+    def page(self, old: StoredRecord, new: StoredRecord, start_row: int) -> str:
+        """Return the rows from `start_row`, from 1. Raises the errors of `Tools.diff`."""
+        contents = old.content, new.content
+        if old.counts.sha256 == new.counts.sha256:
+            return f"[{old.ref} and {new.ref} have the same content]"
+        key = old.counts.sha256, new.counts.sha256
+        diff = self._held.get(key) or Diff(*contents)
+        self._held.put(key, diff)
+        if not diff.changes:
+            return f"[{old.ref} and {new.ref} differ only in the newline at the end]"
+        rows = islice(diff.rows(), start_row - 1, start_row - 1 + _MAX_ROWS)
+        texts = fitting_rows((row_text(row, *contents)[: self._room - 1] for row in rows), self._room)
+        if not texts:
+            raise ConfigError(f"past the end: the diff has {sum(1 for _ in diff.rows())} rows")
+        call = f'context_diff(old="{old.ref}", new="{new.ref}", start_row={start_row + len(texts)})'
+        is_more = next(islice(diff.rows(), start_row - 1 + len(texts), None), None) is not None
+        last = f"[more: {call}]" if is_more else "[end of diff]"
+        return "\n".join([f"[{old.ref} to {new.ref}: {diff}]", *texts, last])
 
 
 def _span(lines: range) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from offload.base.threads.locks import NO_FORK, Recent, cached
-from offload.engine.placeholder.default import safe_for_model, tool_label
-from offload.engine.policy.tool_names import TOOL_NAMES
+from offload.engine.placeholder.default import safe_for_model
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_names, check_offer
-from offload.engine.sources import Sources, source_line, source_note
+from offload.engine.sources import Sources, source_line
 from offload.errors import (
     ConfigError,
     CorruptError,
@@ -23,12 +22,12 @@ from offload.errors import (
     OffloadError,
     StoreError,
     check_choice,
-    check_texts,
 )
-from offload.reading.search import Passage, SearchResult
+from offload.reading.search import Passage
 from offload.reading.tools._definitions import DIFF, Format, definitions, system_prompt
-from offload.reading.tools._diff import Diff, row_text
+from offload.reading.tools._diff import Diffs
 from offload.reading.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
+from offload.reading.tools._listing import Listing, label
 from offload.reading.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.reading.tools.answers import (
     FRAME_CHARS,
@@ -42,29 +41,28 @@ from offload.reading.tools.answers import (
     store_error,
     with_notes,
 )
-from offload.reading.tools.arguments import check_arguments
+from offload.reading.tools.arguments import (
+    check_alone,
+    check_arguments,
+    check_count,
+    check_range,
+    part_of,
+)
 from offload.reading.tools.budget import BUDGET, BudgetExceeded
 from offload.reading.tools.pointer import CONTAINERS, JsonValue, PointerReader
 from offload.reading.tools.search import PatternMode, compile_pattern, hint
 from offload.records.codec.base import StoredRecord
 from offload.records.observer import Observer, observed
 from offload.records.record import Header, RecordInfo
-from offload.records.record.titles import words_of_query
 from offload.records.session import Session
-from offload.records.session.titles import FoundTitles, find_titles, why_untitled, with_titles
 
 if TYPE_CHECKING:
     from offload.reading.search.index import SessionIndex
 
 _log = logging.getLogger("offload.tools")
 _LIST_LIMIT = 50
-# An answer has no room for more: a row has at least a ref, a type and two counts.
-_MAX_ROWS = 200
-# No row is longer.
-_ROW_CHARS = 320
 _REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
-_HELD_DIFFS = 4
 _HELD_RANKINGS = 8
 _HELD_SHOWN = 4096
 # The items that an answer names as not searched.
@@ -80,7 +78,7 @@ class Tools:
     Args:
         session: the session to read.
         names: the offered tools; calls of others are refused. They must include context_read, which
-            every placeholder names. With all default tools, context_diff is answered too.
+            every placeholder names. With all default tools, the others are answered too.
         max_answer_chars: the most characters of an answer, at least 2,000.
         observer: is notified of reads.
         sources: what this process knows of the sources of records.
@@ -102,12 +100,13 @@ class Tools:
         self._observer = Observer(session.name) if observer is None else observer
         self.sources: Sources = Sources() if sources is None else sources
         self._names = check_offer(names, max_answer_chars)
-        self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
+        self._answered = RETRIEVAL_TOOLS if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
         self._queries = Queries(max_answer_chars)
         self._rankings: Recent[tuple[str, str, bool], Ranking] = Recent(_HELD_RANKINGS)
-        self._diffs: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD_DIFFS)
+        self._diffs = Diffs(max_answer_chars)
+        self._listing = Listing(session, self.sources, max_answer_chars)
         # Whether the model has context_diff; before definitions are asked for, it may have all tools.
         self._has_diff = DIFF in self._answered
         # The calls that were answered, and the records of which an answer said that a change is unknown.
@@ -132,9 +131,9 @@ class Tools:
             ConfigError: another format.
         """
         has_versions = DIFF in self._answered and self.sources.has_versions
-        names = self._answered if has_versions else self._names
+        names = check_names([*self._names, DIFF]) if has_versions else self._names
         self._has_diff = DIFF in names
-        return definitions(format, names, max_answer_chars=self._max_chars)
+        return definitions(format, names)
 
     def prompt(self) -> str:
         """Return the few lines for the system prompt that explain placeholders."""
@@ -166,16 +165,16 @@ class Tools:
             return error_for_model(error)
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
-        return read_error(error, ref, "" if is_unknown else self._lost_label(ref)) + hint
+        return read_error(error, ref, "" if is_unknown else self._lostlabel(ref)) + hint
 
-    def _lost_label(self, ref: str) -> str:
+    def _lostlabel(self, ref: str) -> str:
         """Return what a record that cannot be read was of, if that can still be read."""
         tombstone, infos = self._session.catalog.tombstone(ref), self._session.catalog.known(ref)
         deleted = None if tombstone is None else self._session.deleted_header(tombstone)
         header = deleted if isinstance(deleted, Header) else next(self._session.headers(ref), None)
         if header is not None:
-            return _label(header.title, header)
-        return next((_label(info.title, info) for info in infos), "")
+            return label(header.title, header)
+        return next((label(info.title, info) for info in infos), "")
 
     @observed("context_list")
     def list(
@@ -203,51 +202,7 @@ class Tools:
             ConfigError: an invalid cursor, or a `limit` below 1.
             StoreError: the store failed.
         """
-        _check_count("limit", limit)
-        check_texts(item_type=item_type, tool=tool, query=query, cursor=cursor)
-        words = words_of_query(query)
-        if words:
-            limit = min(limit, (self._max_chars - FRAME_CHARS) // _ROW_CHARS)
-            found = find_titles(
-                self._session, words, item_type=item_type, tool=tool, limit=limit, after=cursor
-            )
-            return self._found(found, self._stored(found.total, item_type, tool))
-        listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
-        infos, unread = listed.infos, "; titles could not be read"
-        with suppress(StoreError):
-            infos = with_titles(self._session, infos)
-            unread *= bool(why_untitled(self._session.unfit, infos))
-        lines = fitting_rows(map(self._row, infos), self._max_chars - FRAME_CHARS)
-        start, end = listed.start, listed.start + len(lines)
-        shown = f"{start + 1}-{end}" if lines else "none"
-        first = f"[{self._stored(listed.total, item_type, tool)}, {shown} shown, newest first{unread}]"
-        is_more = lines and end < listed.total
-        last = f'[more: cursor="{listed.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
-        return "\n".join([first, *lines, last])
-
-    def _stored(self, count: int, item_type: str | None, tool: str | None) -> str:
-        """Return how many entries there are, and if none, how many without the filters."""
-        named = [("item_type", item_type), ("tool", tool)]
-        filters = " and ".join(f"{name}={value[:40]!r}" for name, value in named if value is not None)
-        total = self._session.catalog.page(limit=1).total if filters and not count else 0
-        return f"{count} stored" + f" with {filters}, {total} in all" * bool(total)
-
-    def _found(self, found: FoundTitles, stored: str) -> str:
-        count = len(found.infos)
-        part = f"{min(found.start + 1, found.end)}-{found.end} of {stored}"
-        unread = "; not all titles could be read" if self._session.unfit else ""
-        first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first{unread}]"
-        last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
-        return "\n".join([first, *map(self._row, found.infos), last])
-
-    def _row(self, info: RecordInfo) -> str:
-        tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
-        agent = f" by {safe_for_model(info.agent)}" if info.agent else ""
-        known = self.sources.freshness(info.ref)
-        note = source_note(known) if known else ""
-        title = f": {safe_for_model(info.title)}" if info.title else ""
-        size = f"{info.chars} characters, ~{info.tokens} tokens"
-        return f"{info.ref}  {info.item_type}{tool}{agent}, {size}{note}{title}"
+        return self._listing.page(item_type=item_type, tool=tool, query=query, limit=limit, cursor=cursor)
 
     @observed("context_read")
     def read(
@@ -259,6 +214,7 @@ class Tools:
         start_line: int | None = None,
         end_line: int | None = None,
         pointer: str | None = None,
+        part: str | None = None,
     ) -> str:
         """Return a part of a record: characters from `offset`, whole lines, or one JSON value.
 
@@ -270,13 +226,21 @@ class Tools:
             end_line: last line, inclusive; by default as many as fit.
             pointer: a JSON pointer; in JSON lines its first step is the line, from 0. The first of duplicate
                 keys counts. A large object or array returns its members, unless `offset` or `limit` is given.
+            part: what models pass instead of the last three: lines such as "10-40" or "7", the last lines
+                such as "-20", or a pointer.
 
         Raises:
             NotFoundError: no such record in this session.
             CorruptError: the record is damaged.
             ConfigError: an invalid range; a pointer to nothing, with the existing members.
         """
-        _check_range(offset, limit, start_line, end_line, pointer)
+        if part is not None:
+            check_alone("part", start_line=start_line, end_line=end_line, pointer=pointer)
+            start_line, end_line, pointer, last = part_of(part)
+            if last is not None:
+                check_alone(f'part="{part}"', offset=offset, limit=limit)
+                return self._last_lines(id, last)
+        check_range(offset, limit, start_line, end_line, pointer)
         asked = ("read", id, offset or 0, limit, start_line, end_line, pointer)
         pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
         if pointer is not None:
@@ -299,7 +263,7 @@ class Tools:
         more = f"offset={end}, limit={limit}" if is_short else ""
         if end_line is not None:
             first = end_line + 1
-            more = f"start_line={first}, end_line={first + end_line - (start_line or 1)}"
+            more = f'part="{first}-{first + end_line - (start_line or 1)}"'
         return self._read_back(pages, asked, pages.text(start, end, more=more))
 
     def _notes(self, ref: str, asked: tuple[Any, ...]) -> tuple[str, ...]:
@@ -347,7 +311,10 @@ class Tools:
 
         Raises the errors of `read`; `ConfigError` if `lines` is less than one.
         """
-        _check_count("lines", lines)
+        check_count("lines", lines)
+        return self._last_lines(id, lines)
+
+    def _last_lines(self, id: str, lines: int) -> str:  # noqa: A002 # as in `tail`
         asked = ("tail", id, lines)
         pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
         start = pages.content.line_start(max(1, pages.content.lines - lines + 1))
@@ -356,10 +323,10 @@ class Tools:
     @observed("context_grep")
     def grep(
         self,
-        pattern: str,
+        pattern: str | None = None,
         id: str | None = None,  # noqa: A002 # the name that the model uses
         *,
-        mode: PatternMode | Literal["search"] = "literal",
+        mode: PatternMode | Literal["search", "titles"] = "literal",
         ignore_case: bool = False,
         context_lines: int = 0,
         max_matches: int = 20,
@@ -371,13 +338,13 @@ class Tools:
         long line. Of several records each has a line with its title and the number of its matches.
 
         Mode "search" returns passages that have some of the words, ranked by BM25, each with the call that
-        reads from there.
+        reads from there. Mode "titles" lists the records whose title has all the words.
 
         Args:
             pattern: a text, an RE2 expression, or words that a line has, in any order; matches do not cross
-                lines.
+                lines. None lists all records.
             id: the ref; None searches every record.
-            mode: "literal", "regex", "words" or "search".
+            mode: "literal", "regex", "words", "search" or "titles".
             ignore_case: whether to ignore case.
             context_lines: lines before and after each match, at most 20.
             max_matches: the most matches, at most 100.
@@ -388,17 +355,17 @@ class Tools:
             CorruptError: a record is damaged.
             ConfigError: a pattern that RE2 rejects, an invalid cursor, or too small a count.
         """
-        _check_count("context_lines", context_lines, least=0)
-        _check_count("max_matches", max_matches)
+        check_count("context_lines", context_lines, least=0)
+        check_count("max_matches", max_matches)
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
-        check_choice("mode", mode, (*get_args(PatternMode), "search"))
+        check_choice("mode", mode, (*get_args(PatternMode), "search", "titles"))
+        if mode == "titles" or pattern is None:
+            check_alone("a search of titles", id=id)
+            return self.list(query=pattern, cursor=cursor)
         if mode == "search" and cursor:
             raise ConfigError('mode "search" has no cursor; omit it')
         if mode == "search":
-            refs = None if id is None else [self._session.find(id).ref]
-            found = self.index.search(pattern, limit=max_matches, refs=refs)
-            self._note_shown(asked, {passage.ref for passage in found.passages})
-            return self._passages(found)
+            return self._search(pattern, id, max_matches, asked)
         start = parse_cursor(cursor)
         compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
         infos = self._searched(id)
@@ -439,8 +406,11 @@ class Tools:
 
         return SessionIndex(self._session)
 
-    def _passages(self, found: SearchResult) -> str:
+    def _search(self, words: str, ref: str | None, limit: int, asked: tuple[Any, ...]) -> str:
         """Return the answer with the passages that fit, and what was not searched."""
+        refs = None if ref is None else [self._session.find(ref).ref]
+        found = self.index.search(words, limit=limit, refs=refs)
+        self._note_shown(asked, {passage.ref for passage in found.passages})
         named = [f"{ref}: {why}" for ref, why in islice(found.unsearched.items(), _NAMED)]
         more = len(found.unsearched) - len(named)
         notes = [f"[Not searched: {'; '.join(named)}{f'; and {more} more' * bool(more)}]"] * bool(named)
@@ -470,33 +440,14 @@ class Tools:
             CorruptError: a record is damaged.
             ConfigError: the same ref twice, records that are too large or too different, or too large a row.
         """
-        _check_count("start_row", start_row)
+        check_count("start_row", start_row)
         if old == new:
             raise ConfigError(f"old and new are the same item, {old[:40]!r}")
         older, newer = self._session.read(old), self._session.read(new)
-        answer = self._diff_page(older, newer, start_row)
+        answer = self._diffs.page(older, newer, start_row)
         self._observer.read_back(old, "")
         self._observer.read_back(new, answer)
         return with_notes(answer, [REDACTED]) if older.is_redacted or newer.is_redacted else answer
-
-    def _diff_page(self, old: StoredRecord, new: StoredRecord, start_row: int) -> str:
-        contents = old.content, new.content
-        if old.counts.sha256 == new.counts.sha256:
-            return f"[{old.ref} and {new.ref} have the same content]"
-        key = old.counts.sha256, new.counts.sha256
-        diff = self._diffs.get(key) or Diff(*contents)
-        self._diffs.put(key, diff)
-        if not diff.changes:
-            return f"[{old.ref} and {new.ref} differ only in the newline at the end]"
-        rows = islice(diff.rows(), start_row - 1, start_row - 1 + _MAX_ROWS)
-        room = self._max_chars - FRAME_CHARS
-        texts = fitting_rows((row_text(row, *contents)[: room - 1] for row in rows), room)
-        if not texts:
-            raise ConfigError(f"past the end: the diff has {sum(1 for _ in diff.rows())} rows")
-        call = f'context_diff(old="{old.ref}", new="{new.ref}", start_row={start_row + len(texts)})'
-        is_more = next(islice(diff.rows(), start_row - 1 + len(texts), None), None) is not None
-        last = f"[more: {call}]" if is_more else "[end of diff]"
-        return "\n".join([f"[{old.ref} to {new.ref}: {diff}]", *texts, last])
 
     @observed("context_query")
     def query(
@@ -514,7 +465,7 @@ class Tools:
         loads it; later ones of this process reuse it.
 
         Args:
-            id: the ref, or a list of refs.
+            id: the ref, or several: a list, or a text with commas.
             sql: one SELECT.
             ids: several refs, instead of `id`.
 
@@ -526,9 +477,9 @@ class Tools:
         given: tuple[object, ...] = (id, ids)
         if not all(isinstance(each, Sequence | None) for each in given):
             raise ConfigError("id must be an id, and ids a list of them")
-        refs = [id] if isinstance(id, str) else [*(id or ids or ())]
+        refs = [each.strip() for each in id.split(",")] if isinstance(id, str) else [*(id or ids or ())]
         if not refs or (id and ids):
-            raise ConfigError("context_query needs id, or ids for several items")
+            raise ConfigError("context_query needs id, or several with commas")
         if len(refs) > MAX_IDS or len(sql) > MAX_SQL_CHARS:
             raise ConfigError(f"at most {MAX_IDS} ids, and {MAX_SQL_CHARS:,} characters of sql")
         records = [self._session.read(ref) for ref in refs]
@@ -556,32 +507,4 @@ def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:
     count = hits.get(record.ref)
     least = " or more" * (count == MAX_HITS)
     matches = "" if count is None else f", {count}{least} match{'es' * (count != 1)}"
-    return f"[{record.ref}{matches}: {_label(record.title, record.header)}]\n"
-
-
-def _label(title: str | None, record: Header | RecordInfo) -> str:
-    """Return a record's title, or its tool or type."""
-    name = tool_label(record.tool_name) if record.tool_name else record.item_type
-    return safe_for_model(title) if title else name
-
-
-def _check_count(name: str, value: int, *, least: int = 1) -> None:
-    if type(value) is not int:
-        raise ConfigError(f"{name} must be an integer, got {value!r:.60}")
-    if value < least:
-        raise ConfigError(f"{name} must be at least {least}, got {value}")
-
-
-def _check_range(
-    offset: int | None, limit: int | None, start_line: int | None, end_line: int | None, pointer: str | None
-) -> None:
-    by_line = start_line is not None or end_line is not None
-    if by_line and (offset is not None or limit is not None or pointer is not None):
-        raise ConfigError("use offset/limit or start_line/end_line, not both; with pointer, use offset")
-    counts = {"offset": offset, "limit": limit, "start_line": start_line, "end_line": end_line}
-    for name, value in counts.items():
-        if value is not None:
-            _check_count(name, value, least=0 if name == "offset" else 1)
-    check_texts(pointer=pointer)
-    if end_line is not None and end_line < (start_line or 1):
-        raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")
+    return f"[{record.ref}{matches}: {label(record.title, record.header)}]\n"

@@ -121,7 +121,7 @@ class Pages:
             f"[{ref} {name}: {value.kind}, characters {start - value.start}-{stop - value.start} of "
             f"{value.end - value.start}, which are {start}-{stop} of the item]"
         )
-        more = f'[more: context_read(id="{ref}", pointer={name}, offset={stop - value.start})]'
+        more = f'[more: context_read(id="{ref}", part={name}, offset={stop - value.start})]'
         return f"{first}\n{excerpt}\n{more if stop < value.end else '[end of value]'}"
 
     def outline(self, value: JsonValue, members: Iterable[tuple[str, str]], count: int) -> str:
@@ -131,7 +131,7 @@ class Pages:
         first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
         rows = fitting_rows((f"{_quoted(pointer)}: {facts}" for pointer, facts in members), room)
         rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
-        whole = f'context_read(id="{ref}", pointer={name}, offset=0)'
+        whole = f'context_read(id="{ref}", part={name}, offset=0)'
         last = f"[Read a member by its pointer, or the full text: {whole}]"
         return "\n".join([first, *rows, last])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.base.patterns import lazy_pattern
 from offload.engine.placeholder.forms import known_refs
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_texts
 from offload.reading.tools._definitions import accepted_arguments
 from offload.storage.layout import REF_PATTERN, is_ref
 
@@ -24,6 +24,9 @@ _SHOWN_CHARS = 60
 _IDS = {"id", "old", "new"}
 # Characters that some models copy with an id.
 _AROUND_ID = " \t\r\n\"'`[](),"
+# Lines of an item, from 1, or its last ones.
+_LINES = lazy_pattern(r"(?P<first>[1-9]\d*)(?P<to>-(?P<end>[1-9]\d*)?)?|-(?P<last>[1-9]\d*)", re.ASCII)
+_MOST_DIGITS = 15
 # A line of `context_refs`.
 _LINE = lazy_pattern(rf"\bin context: ({REF_PATTERN})\b", re.ASCII | re.IGNORECASE)
 
@@ -54,6 +57,61 @@ def check_arguments(
     for key, value in fields.items():
         _check(key, value, rules[key])
     return fields
+
+
+class Part(NamedTuple):
+    """A part of an item: lines from 1 to the last one, so many last lines, or the pointer of a value."""
+
+    start_line: int | None = None
+    end_line: int | None = None
+    pointer: str | None = None
+    last: int | None = None
+
+
+def part_of(text: str) -> Part:
+    """Return the part that a text names. Raises `ConfigError`."""
+    check_texts(part=text)
+    if text.startswith("/"):
+        return Part(pointer=text)
+    match = _LINES.fullmatch(text.strip())
+    if match is None or any(len(number or "") > _MOST_DIGITS for number in match.groups()):
+        forms = 'lines such as "10-40", the last ones such as "-20", or a JSON pointer such as "/items/0"'
+        raise ConfigError(f"part must be {forms}, got {_shown(text)}")
+    if match["last"]:
+        return Part(last=int(match["last"]))
+    first = int(match["first"])
+    return Part(first, first if match["to"] is None else match["end"] and int(match["end"]))
+
+
+def check_alone(name: str, **others: object) -> None:
+    """Raise `ConfigError` if an argument is given with others that it excludes."""
+    given = [other for other, value in others.items() if value is not None]
+    if given:
+        raise ConfigError(f"with {name}, leave out {', '.join(given)}")
+
+
+def check_count(name: str, value: int, *, least: int = 1) -> None:
+    """Raise `ConfigError` if a number is not an integer, or too small."""
+    if type(value) is not int:
+        raise ConfigError(f"{name} must be an integer, got {value!r:.60}")
+    if value < least:
+        raise ConfigError(f"{name} must be at least {least}, got {value}")
+
+
+def check_range(
+    offset: int | None, limit: int | None, start_line: int | None, end_line: int | None, pointer: str | None
+) -> None:
+    """Raise `ConfigError` for an invalid range, and for two ranges."""
+    by_line = start_line is not None or end_line is not None
+    if by_line and (offset is not None or limit is not None or pointer is not None):
+        raise ConfigError("use offset/limit or lines, not both; with a JSON pointer, use offset")
+    counts = {"offset": offset, "limit": limit, "start_line": start_line, "end_line": end_line}
+    for name, value in counts.items():
+        if value is not None:
+            check_count(name, value, least=0 if name == "offset" else 1)
+    check_texts(pointer=pointer)
+    if end_line is not None and end_line < (start_line or 1):
+        raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")
 
 
 def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -90,6 +148,8 @@ def _plain(value: Any, kind: str) -> Any:
     """Return an integer for 5.0, which is one in JSON, and the value of "5" or "true", which models send."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if kind == "string" and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
     if kind == "array" and isinstance(value, str):
         # Some models send a list as its JSON, or with commas.
         return [part.strip(" '\"") for part in value.strip("[] ").split(",")]

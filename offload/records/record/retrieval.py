@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 # The tools that a model gets by default, and all that there are.
-TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "context_query")
-RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
+TOOL_NAMES = ("context_list", "context_read", "context_grep", "context_query")
+RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_tail", "context_diff")
 LIST = "context_list"
 # The tools that show parts of an item.
 READ_TOOLS = frozenset(RETRIEVAL_TOOLS) - {LIST}
@@ -31,9 +31,16 @@ def is_answer(item_type: str, tool_name: str | None) -> bool:
 def reads_of(arguments: Mapping[str, Any]) -> list[str]:
     """Return the ids of the items that a call of a retrieval tool names, else the texts that it looks for."""
     given = (arguments.get(name) for name in REF_FIELDS)
-    ids = [each for value in given for each in (value if isinstance(value, list | tuple) else (value,))]
+    ids = [each for value in given for each in _listed(value)]
     wanted = (value for name, value in arguments.items() if name not in ("mode", "cursor"))
     return _texts(ids) or _texts(wanted)
+
+
+def _listed(value: object) -> Iterable[object]:
+    """Return the ids in an argument: a list, or a text that may have several with commas."""
+    if isinstance(value, list | tuple):
+        return value
+    return [each.strip() for each in value.split(",")] if isinstance(value, str) else ()
 
 
 def _texts(values: Iterable[object]) -> list[str]:

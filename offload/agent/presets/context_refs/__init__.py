@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from offload.agent.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.agent.presets.context_refs._folders import readable_folder
 from offload.agent.presets.context_refs._lines import (
+    TOOLS,
     TRUNCATED,
     RefLine,
     prompt_for,
@@ -29,7 +30,6 @@ from offload.engine.placeholder.default import tool_label
 from offload.engine.policy import ItemFacts, OffloadPolicy, ReasonKind, Retention
 from offload.engine.policy.facts import PolicyName
 from offload.engine.policy.models import HistoryRule
-from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.settings.offer import MAX_ANSWER_CHARS
 from offload.engine.settings.options import PresetOptions
@@ -134,8 +134,8 @@ class ContextRefs:
             placeholder=self._line,
             codec="zstd" if compress else "raw",
             id_style="short",
-            prompt=prompt_for(options.get("tools", TOOL_NAMES)),
-            **({"max_answer_chars": _ANSWER_CHARS} | options),
+            prompt=prompt_for(options.get("tools", TOOLS)),
+            **({"tools": TOOLS, "max_answer_chars": _ANSWER_CHARS} | options),
         )
         self._tree.name_session(self.session)
         self._citations = Citations(self._tree.without_notes(), self.session)

@@ -34,6 +34,7 @@ _TOOL_LINES = {
     ),
     "context_list": "- context_list(): list all context files",
 }
+TOOLS = tuple(_TOOL_LINES)
 _EXAMPLE = """\
 Example: after [Bash output in context: 7b8k1] (14.1KB) and "Exit Code: 1" call
 context_tail(id="7b8k1", lines=20), then context_grep(id="7b8k1", pattern="error"), then

@@ -89,6 +89,9 @@ def _log_requests(timeline: Timeline, store: OffloadStore, session: str, *, as_j
     note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
     if timeline.branches:
         note = f"; {count(len(timeline.branches), 'branch', 'branches')} left by a rewind, see --branches"
+    differing = sum(row["because"] is not None for row in rows)
+    if differing:
+        note += f"; {differing:,} counted otherwise than predicted"
     # A table has no column without a value.
     known = {name for row in rows for name, value in row.items() if value is not None}
     shown = [{name: value for name, value in row.items() if name in known} for row in rows]
@@ -146,7 +149,8 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:
-    usage = request.usage
+    usage, expected = request.usage, cost.predicted
+    differing = expected.usage if expected and expected.cause else None
     return {
         "request": request.number,
         "sent_at": request.time,
@@ -159,6 +163,9 @@ def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:
         "model": request.model,
         "input": usage and usage.tokens,
         "cached": usage and usage.read,
+        "predicted": differing and differing.tokens,
+        "predicted_cached": differing and differing.read,
+        "because": expected and expected.cause,
         "cold": cost.cold,
         "cost": None if cost.dollars is None else Dollars(cost.dollars),
     }

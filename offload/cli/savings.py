@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, get_args
 
 import typer
@@ -20,10 +21,26 @@ from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
 from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.engine.policy.facts import PolicyName
-from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay
+from offload.replay import (
+    DEFAULT_MODEL,
+    Cause,
+    CountCheck,
+    PriceCard,
+    Prices,
+    Replay,
+    Transcript,
+    find,
+    load,
+    replay,
+)
 
 _SHOWN_ROWS = 20
 _SHOWN_REASONS = 3
+_CAUSES: dict[Cause, str] = {
+    "content": "have texts of other tokens than the rest, or content that the file lacks",
+    "dropped": "found the cache dropped",
+    "kept": "found the cache after its lifetime",
+}
 # The columns of the table, and the figures in them. They fit in 80 characters.
 _COLUMNS = {
     "transcript": "transcript",
@@ -208,6 +225,7 @@ def _transcripts(report: _SavingsReport, files: list[Path]) -> Iterator[tuple[Pa
 def _add(report: _SavingsReport, file: Path, found: Replay) -> None:
     """Add a conversation; its `units` are tokens at the price of uncached input."""
     transcript, result, recorded = found.transcript, found.result, found.dollars_recorded
+    counts = found.counts
     about = {
         "transcript": transcript.name,
         "file": str(file),
@@ -216,6 +234,7 @@ def _add(report: _SavingsReport, file: Path, found: Replay) -> None:
         "prices": found.priced_as,
         "cache": found.cache.model_dump(),
         "dollars_recorded": recorded if recorded is None else round(recorded, 6),
+        "counts": None if counts is None else _counts(counts),
     }
     figures: dict[str, Any] = {
         "requests": found.requests,
@@ -243,6 +262,20 @@ def _add(report: _SavingsReport, file: Path, found: Replay) -> None:
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
             kept = report.kept.setdefault(decision.reason.cause, Counter())
             kept.update(items=1, tokens=decision.item.tokens)
+
+
+def _counts(found: CountCheck) -> dict[str, Any]:
+    """Return the input, cached and written tokens that were predicted and counted, and why they differ."""
+    names = {"input": "tokens", "cached": "read", "written": "written"}
+    sides = {"predicted": found.predicted, "counted": found.counted, "explained": found.explained}
+    return {
+        "requests": found.requests,
+        **{
+            side: {kind: getattr(usage, name) for kind, name in names.items()}
+            for side, usage in sides.items()
+        },
+        "causes": dict(found.causes),
+    }
 
 
 def _with_ratios(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,6 +338,7 @@ def _sentences(report: _SavingsReport, policy: str) -> Iterator[str]:
             f"The recorded usage of {number} costs {Dollars(sum(recorded))} of input, with the system "
             "prompts and tools that the files lack."
         )
+        yield from _checked([row["counts"] for row in rows if row["counts"]])
     if len(recorded) < len(rows):
         number = count(len(rows) - len(recorded), "conversation")
         yield f"{number} recorded no usage: replayed without pauses and cache misses."
@@ -325,6 +359,28 @@ def _sentences(report: _SavingsReport, policy: str) -> Iterator[str]:
         f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools and read-backs "
         f"included: {count(total['extra_requests'], 'extra request')}, {_gone(total)}."
     )
+
+
+def _checked(checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how the predicted tokens differ from what providers counted, and why."""
+    if not checks:
+        return
+    gaps = {kind: [abs(_gap(check, kind)) for check in checks] for kind in ("input", "cached", "written")}
+    shown = ", ".join(
+        f"{median(each):.1%} of {kind} (at most {max(each):.1%})" for kind, each in gaps.items()
+    )
+    causes = sum((Counter(check["causes"]) for check in checks), Counter[str]())
+    why = "".join(f"; {causes[cause]:,} {text}" for cause, text in _CAUSES.items() if causes[cause])
+    requests = count(sum(check["requests"] for check in checks), "request")
+    yield (
+        f"{requests}, each predicted from the others: their counts differ in the median by {shown} tokens, "
+        f"if the cache is as predicted{why}."
+    )
+
+
+def _gap(check: Mapping[str, Any], kind: str) -> float:
+    whole = check["counted"][kind]
+    return float(check["explained"][kind] / whole - 1) if whole else 0.0
 
 
 def _gone(figures: Mapping[str, Any]) -> str:

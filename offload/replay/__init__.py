@@ -10,6 +10,7 @@ session that an agent had, from its journal.
 """
 
 from offload.replay._bill import Bill, SentTexts, measure
+from offload.replay._counts import Cause, CountCheck, Prediction, check_counts
 from offload.replay._files import find, load
 from offload.replay._journal import Account, replay_journal
 from offload.replay._needs import EditQuote, Need, tokens_of
@@ -25,9 +26,12 @@ __all__ = [
     "Account",
     "Answer",
     "Bill",
+    "Cause",
+    "CountCheck",
     "EditQuote",
     "Need",
     "Offloading",
+    "Prediction",
     "PriceCard",
     "PriceFile",
     "Prices",
@@ -39,6 +43,7 @@ __all__ = [
     "SentTexts",
     "Transcript",
     "Untouched",
+    "check_counts",
     "costs_of",
     "find",
     "load",

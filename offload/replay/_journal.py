@@ -32,11 +32,11 @@ from offload.messages.formats import role_or_none, scan_next
 from offload.reading.tools._definitions import definitions, system_prompt
 from offload.records.journal.reader import Journal, JournalChange
 from offload.records.record import Header, RecordInfo
+from offload.records.record.retrieval import REF_FIELDS, reads_of
 from offload.records.session.reader import SessionReader
 from offload.replay._needs import quotes_in
 from offload.replay._prices import PriceCard, Prices
 
-_REF_ARGUMENTS = ("id", "old", "new")
 _LIST = "context_list"
 _FAILED = "Error: "
 # In tokens: requests that differ by less do not show how the provider counts.
@@ -391,9 +391,7 @@ def _read_backs(items: Sequence[Item]) -> tuple[Counter[str], Counter[str]]:
 
 
 def _refs(fields: Mapping[str, Any]) -> list[str]:
-    several = fields.get("ids")
-    named = [*map(fields.get, _REF_ARGUMENTS), *(several if isinstance(several, list) else ())]
-    return [ref for ref in named if isinstance(ref, str)]
+    return reads_of({name: fields[name] for name in REF_FIELDS if name in fields})
 
 
 @cache

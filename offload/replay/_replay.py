@@ -9,6 +9,7 @@ from offload import CacheModel, OffloadPolicy, OffloadResult
 from offload.engine.policy import policy_of
 from offload.engine.policy.facts import PolicyName
 from offload.replay._bill import Bill, measure
+from offload.replay._counts import CountCheck, check_counts
 from offload.replay._prices import PriceCard, Prices
 from offload.replay._recording import Recording
 from offload.replay._senders import Offloading, Untouched
@@ -59,6 +60,11 @@ class Replay:
         """The price of the input that the provider counted, None without usage."""
         units = [self.card.units_of(answer.usage) for answer in self.transcript.usage.values()]
         return self.card.dollars(sum(units)) if units else None
+
+    @property
+    def counts(self) -> CountCheck | None:
+        """What should have been counted for the requests, and what was; None without usage."""
+        return check_counts(self.transcript, self.cache.ttl)
 
     @property
     def dearer_because(self) -> str | None:

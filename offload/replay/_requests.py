@@ -1,4 +1,4 @@
-"""The input cost of the requests of a timeline, and those that found the provider's cache cold."""
+"""The input of the requests of a timeline: its cost, a cold cache, and what should have been counted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from offload.errors import ConfigError
 from offload.reading.timeline import SentRequest
+from offload.replay._counts import Prediction, SizedRequest, predictions
 from offload.replay._prices import PriceCard, Prices
 
 
@@ -20,24 +21,32 @@ class RequestCost(NamedTuple):
         cold: "missed" if nothing was read from the provider's cache, although the request before used it;
             "expired" if in addition, or without a count of cached tokens, the pause before it is longer than
             the cache of its model lives. None for the first request, and if neither is known.
+        predicted: what the provider should have counted; None without counts.
     """
 
     dollars: float | None
     cold: Literal["expired", "missed"] | None
+    predicted: Prediction | None = None
 
 
 def costs_of(requests: Iterable[SentRequest], prices: Prices | None = None) -> Iterator[RequestCost]:
     """Yield the cost of each request of a timeline, in order; prices are the known ones by default."""
-    prices = prices or Prices()
-    cards: dict[tuple[str | None, date], PriceCard | None] = {}
-    for before, request in pairwise([None, *requests]):
-        if request is None:
-            continue
-        key = request.model, request.time.date()
-        if key not in cards:
-            cards[key] = _card(prices, *key)
-        card = cards[key]
-        yield RequestCost(_dollars(request, card), _cold(before, request, card))
+    prices, requests = prices or Prices(), [*requests]
+    keys = [(request.model, request.time.date()) for request in requests]
+    cards = {key: _card(prices, *key) for key in keys}
+    pairs = [*pairwise([None, *requests])]
+    sized = [_sized(before, now, cards[key]) for (before, now), key in zip(pairs, keys, strict=True) if now]
+    for (before, request), key, predicted in zip(pairs, keys, predictions(sized), strict=True):
+        if request is not None:
+            card = cards[key]
+            yield RequestCost(_dollars(request, card), _cold(before, request, card), predicted)
+
+
+def _sized(before: SentRequest | None, now: SentRequest, card: PriceCard | None) -> SizedRequest:
+    lifetime = card.cache.ttl if card else None
+    is_other = before is not None and (before.model != now.model or before.tokens > now.tokens)
+    is_changed = is_other or now.is_compacted or now.records > 0
+    return SizedRequest(now.tokens, now.time.timestamp(), lifetime, now.usage, is_changed)
 
 
 def _card(prices: Prices, model: str | None, on: date) -> PriceCard | None:

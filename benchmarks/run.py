@@ -30,7 +30,7 @@ _TIMED = (
     "web",
 )
 # They count tokens, costs and facts, two at a time; the longest is the first.
-_COUNTED = ("cost", "compaction", "savings", "tables", "exec")
+_COUNTED = ("cost", "compaction", "savings", "bill", "tables", "exec")
 # In a full run it takes 15 minutes alone.
 _QUICK_COUNTED = ("tasks",)
 # They make environments of other packages, or replay every transcript: not in two minutes.

@@ -38,7 +38,8 @@ class SizedRequest(NamedTuple):
         time: when it was sent, in seconds.
         lifetime: how many seconds the provider's cache lives, None if unlimited.
         usage: what the provider counted, None if that is not known.
-        is_changed: whether texts that were sent before are replaced, or left out.
+        is_changed: whether texts that were sent before may be replaced, or left out.
+        model: the model; another one has a cache and a count of its own.
     """
 
     tokens: float
@@ -46,6 +47,7 @@ class SizedRequest(NamedTuple):
     lifetime: float | None
     usage: Usage | None
     is_changed: bool = False
+    model: str | None = None
 
 
 class Prediction(NamedTuple):
@@ -56,7 +58,7 @@ class Prediction(NamedTuple):
         cause: why the count differs, None if it does not. "content": the new texts take other tokens than
             those of the other requests, or there is content that is not known, such as hidden prompts.
             "dropped": the provider lost the cache before its time. "kept": the cache lived longer.
-            "changed": earlier texts were replaced.
+            "changed": earlier texts may have been replaced.
     """
 
     usage: Usage
@@ -140,9 +142,11 @@ class _Step(NamedTuple):
 
 
 def predictions(requests: Sequence[SizedRequest]) -> list[Prediction | None]:
-    """Return the prediction of each request; None without its count and that of the one before."""
+    """Return the prediction of each request; None without its count and the last one of its model."""
     steps = [
-        _Step(before, now, before.usage, now.usage) if before.usage and now.usage else None
+        _Step(before, now, before.usage, now.usage)
+        if before.usage and now.usage and before.model == now.model
+        else None
         for before, now in pairwise(requests)
     ]
     known = [step for step in steps if step]
@@ -187,7 +191,8 @@ def _cause(step: _Step, tokens: int, read: int | None) -> Cause | None:
     if abs(gap) > least:
         if gap < 0:
             return "kept"
-        return "changed" if step.now.is_changed else "dropped"
+        # Before a changed text, the cache has something still.
+        return "changed" if step.now.is_changed and step.used.read else "dropped"
     return "content" if abs(tokens - step.used.tokens) > least else None
 
 

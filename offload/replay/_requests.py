@@ -44,9 +44,9 @@ def costs_of(requests: Iterable[SentRequest], prices: Prices | None = None) -> I
 
 def _sized(before: SentRequest | None, now: SentRequest, card: PriceCard | None) -> SizedRequest:
     lifetime = card.cache.ttl if card else None
-    is_other = before is not None and (before.model != now.model or before.tokens > now.tokens)
-    is_changed = is_other or now.is_compacted or now.records > 0
-    return SizedRequest(now.tokens, now.time.timestamp(), lifetime, now.usage, is_changed)
+    is_shorter = before is not None and before.tokens > now.tokens
+    is_changed = is_shorter or now.is_compacted or now.records > 0
+    return SizedRequest(now.tokens, now.time.timestamp(), lifetime, now.usage, is_changed, now.model)
 
 
 def _card(prices: Prices, model: str | None, on: date) -> PriceCard | None:

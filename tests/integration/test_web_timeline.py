@@ -88,6 +88,7 @@ def test_cost_stands_beneath_the_plot_and_requests_with_a_cold_cache_are_marked(
         assert "for 5 of 6 requests" in Html(text).text
     table = Html(visitor(store).get(PATH).text).text
     assert ("cache missed" in table, "cache expired" in table) == (True, True)
+    assert re.search(r"\(0\) predicted 2\.\dk \(2\.0k\)", " ".join(table.split()))
     request = Html(visitor(store).get(f"{path_of('s')}/conversation?at=4").text).text
     assert "expired" in request
     assert "$0.004" in request

@@ -764,6 +764,9 @@ def test_the_table_ends_with_what_is_assumed_and_what_is_saved(run: Run, chats: 
     assert "1 because the retrieval tools" in shown
     assert "2 conversations recorded no usage" in shown
     assert "The recorded usage of 1 conversation costs $0.007 of input" in shown
+    assert re.search(
+        r"\d requests?, each predicted from the others: their counts differ in the median by ", shown
+    )
     assert "\nPrices of claude-opus-4-5, as of 2026-11-10: --prices lists them.\n" in shown
 
 

@@ -72,12 +72,14 @@ def test_a_count_differs_for_a_reason() -> None:
     assert used is not None
     lost = changed(requests, 6, read=0, written=used.tokens)
     assert causes(lost) == {6: "dropped"}
-    left_out = [*lost[:6], lost[6]._replace(is_changed=True), *lost[7:]]
-    assert causes(left_out) == {6: "changed"}
+    in_part = changed(requests, 6, read=4000, written=used.tokens - 4003)
+    assert causes([*in_part[:6], in_part[6]._replace(is_changed=True), *in_part[7:]]) == {6: "changed"}
     late = [request._replace(time=request.time + 1000 * (n >= 6)) for n, request in enumerate(requests)]
     assert causes(late) == {6: "kept"}
     expired = changed(late, 6, read=900, written=used.tokens - 903)
     assert causes(expired) == {}
+    other = [request._replace(model="other" if n >= 6 else None) for n, request in enumerate(lost)]
+    assert causes(other) == {}
     hour = changed(late, 0, kept_for=3600)
     assert causes(hour) == {}
 

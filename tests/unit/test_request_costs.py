@@ -68,3 +68,12 @@ def test_a_provider_that_never_cached_missed_nothing() -> None:
         (n, {"prompt_tokens": 900, "prompt_tokens_details": {"cached_tokens": 0}}) for n in range(3)
     ]
     assert [cost.cold for cost in costs(steps, "gpt-5")] == [None, None, None]
+
+
+def test_a_request_that_its_provider_counted_otherwise_has_the_prediction_and_the_cause() -> None:
+    steps: list[tuple[float, Any]] = [(10 * n, anthropic(0, 20_000 + 100 * n, 100)) for n in range(8)]
+    steps[5] = (50, anthropic(0, 0, 20_600))
+    found = {n: c.predicted for n, c in enumerate(costs(steps, "claude-sonnet-4-6")) if c.predicted}
+    assert [*found] == [1, 2, 3, 4, 5, 6, 7]
+    assert {n: each.cause for n, each in found.items() if each.cause} == {5: "dropped"}
+    assert (found[5].usage.read, found[5].usage.written) == (20_500, pytest.approx(100, abs=9))

@@ -571,6 +571,27 @@ def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[
     assert json.loads(run_log("s", "--diff", "1:2", "--json").stdout)["changes"][0]["kind"] == "added"
 
 
+def test_the_command_shows_what_was_predicted_where_the_provider_counted_otherwise(
+    tmp_path: Path, run_log: Callable[..., Any]
+) -> None:
+    off = journaled(tmp_path, model="claude-sonnet-5")
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for read in (0, 9000, 9000, 0):
+        off.offload(messages)
+        counted = {"input_tokens": 0, "cache_read_input_tokens": read}
+        off.report_usage({**counted, "cache_creation_input_tokens": 9000 - read})
+        messages += [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "on"}]
+        if read == 9000:
+            assert "predicted" not in run_log("s").stdout
+    off.offload(messages)
+
+    assert "5 requests in session s of" in (listed := run_log("s").stdout)
+    assert "1 counted otherwise than predicted" in listed
+    rows = json.loads(run_log("s", "--json").stdout)["requests"]
+    found = {row["request"]: (row["predicted"], row["predicted_cached"], row["because"]) for row in rows}
+    assert {number: each for number, each in found.items() if each[2]} == {4: (9000, 9000, "dropped")}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [

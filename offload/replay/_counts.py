@@ -1,4 +1,4 @@
-"""What the provider of a session should count for each request, against what it counted.
+"""Predictions of the tokens that a provider counts for the requests of a session, and why counts differ.
 
 A request is predicted from the count of the one before it, which has the system prompt and the tools: its
 input is that count and its new texts. Their tokens are estimated, and corrected by how the *other* requests
@@ -51,7 +51,7 @@ class SizedRequest(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What the provider should have counted for a request.
+    """The prediction of a request's count.
 
     Attributes:
         usage: the tokens.
@@ -197,7 +197,7 @@ def _cause(step: _Step, tokens: int, read: int | None) -> Cause | None:
 
 
 class _Growth:
-    """How a provider's counts grow with the estimated tokens: a ratio and tokens for each request."""
+    """The growth of counts with the estimated tokens: a ratio, and tokens for each request."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self._sums = [sum(column) for column in zip(*map(_moments, steps), strict=True)] or [0.0] * 5

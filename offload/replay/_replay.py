@@ -63,7 +63,7 @@ class Replay:
 
     @property
     def counts(self) -> CountCheck | None:
-        """What should have been counted for the requests, and what was; None without usage."""
+        """The predicted and the counted tokens of the requests; None without usage."""
         return check_counts(self.transcript, self.cache.ttl)
 
     @property

@@ -1,4 +1,4 @@
-"""What a provider should count for the requests of a session, against what it counted."""
+"""Predictions of the tokens that a provider counts, and the reasons why counts differ."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_a_search_goes_on_where_lines_around_a_match_fill_an_answer() -> None:
         ({"pattern": "a", "cursor": "7"}, "invalid cursor"),
         ({"pattern": "a", "cursor": "aaaaaaaaaa:-1"}, "invalid cursor"),
         ({"pattern": "a", "context_lines": -1}, "at least 0"),
-        ({}, "missing argument pattern"),
+        ({"id": "abcdefghij"}, "with titles, or without a pattern, leave out id"),
     ],
 )
 def test_a_search_that_cannot_be_meant_is_answered_with_what_can(

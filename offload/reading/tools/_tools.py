@@ -360,7 +360,7 @@ class Tools:
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
         check_choice("mode", mode, (*get_args(PatternMode), "search", "titles"))
         if mode == "titles" or pattern is None:
-            check_alone("a search of titles", id=id)
+            check_alone("titles, or without a pattern", id=id)
             return self.list(query=pattern, cursor=cursor)
         if mode == "search" and cursor:
             raise ConfigError('mode "search" has no cursor; omit it')

@@ -22,6 +22,8 @@ _FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 _IDS = {"id", "old", "new"}
+# An empty one is a mistake, not an option without a value.
+_SEARCHED = {"pattern"}
 # Characters that some models copy with an id.
 _AROUND_ID = " \t\r\n\"'`[](),"
 # Lines of an item, from 1, or its last ones.
@@ -47,7 +49,8 @@ def check_arguments(
     if unknown:
         names = ", ".join(_shown(key) for key in unknown[:5])
         raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
-    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in required)}
+    kept = {*required, *_SEARCHED}
+    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in kept)}
     fields |= {k: _id_in(fields[k]) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
     if isinstance(fields.get("cursor"), str):
         fields["cursor"] = fields["cursor"].strip(_AROUND_ID)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from offload.base.threads.locks import NO_FORK, Recent, cached
-from offload.engine.placeholder.default import safe_for_model
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_names, check_offer
 from offload.engine.sources import Sources, source_line
@@ -23,33 +21,24 @@ from offload.errors import (
     StoreError,
     check_choice,
 )
-from offload.reading.search import Passage
 from offload.reading.tools._definitions import DIFF, Format, definitions, system_prompt
 from offload.reading.tools._diff import Diffs
 from offload.reading.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
 from offload.reading.tools._listing import Listing, label
+from offload.reading.tools._passages import passages
 from offload.reading.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
+from offload.reading.tools._values import Values
 from offload.reading.tools.answers import (
     FRAME_CHARS,
     REDACTED,
     REPEATED,
     Pages,
     error_for_model,
-    fitting_rows,
     read_error,
-    readable,
     store_error,
     with_notes,
 )
-from offload.reading.tools.arguments import (
-    check_alone,
-    check_arguments,
-    check_count,
-    check_range,
-    part_of,
-)
-from offload.reading.tools.budget import BUDGET, BudgetExceeded
-from offload.reading.tools.pointer import CONTAINERS, JsonValue, PointerReader
+from offload.reading.tools.arguments import check_alone, check_arguments, check_count, check_range, part_of
 from offload.reading.tools.search import PatternMode, compile_pattern, hint
 from offload.records.codec.base import StoredRecord
 from offload.records.observer import Observer, observed
@@ -62,11 +51,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("offload.tools")
 _LIST_LIMIT = 50
 _REF_ARGUMENTS = ("id", "old", "new")
-_HELD_VALUES = 16
 _HELD_RANKINGS = 8
 _HELD_SHOWN = 4096
-# The items that an answer names as not searched.
-_NAMED = 5
 
 
 class Tools:
@@ -102,7 +88,7 @@ class Tools:
         self._names = check_offer(names, max_answer_chars)
         self._answered = RETRIEVAL_TOOLS if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
-        self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
+        self._values = Values(max_answer_chars)
         self._queries = Queries(max_answer_chars)
         self._rankings: Recent[tuple[str, str, bool], Ranking] = Recent(_HELD_RANKINGS)
         self._diffs = Diffs(max_answer_chars)
@@ -244,7 +230,7 @@ class Tools:
         asked = ("read", id, offset or 0, limit, start_line, end_line, pointer)
         pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
         if pointer is not None:
-            return self._read_back(pages, asked, self._read_value(pages, pointer, offset, limit))
+            return self._read_back(pages, asked, self._values.answer(pages, pointer, offset, limit))
         content = pages.content
         if start_line is None and end_line is None:
             start = offset or 0
@@ -284,26 +270,6 @@ class Tools:
     def _note_shown(self, asked: tuple[Any, ...], refs: Iterable[str]) -> None:
         for key in (asked, *((ref,) for ref in refs)):
             self._shown.put(key, ())
-
-    def _read_value(self, pages: Pages, pointer: str, offset: int | None, limit: int | None) -> str:
-        reader, ref = PointerReader(pages.content), pages.record.ref
-        try:
-            value = self._values.get((ref, pointer)) or self._find_value(reader, ref, pointer)
-            chars = value.end - value.start
-            is_whole = offset is None and limit is None
-            if is_whole and value.kind in CONTAINERS and chars > self._max_chars - FRAME_CHARS:
-                return pages.outline(value, reader.outline(value), reader.count(value))
-        except BudgetExceeded:
-            raise ConfigError(f"value too large for one call ({BUDGET}); read it by offset") from None
-        if (offset or 0) >= chars:
-            raise ConfigError(f"past the end: the value has {chars} characters (0-{chars - 1})")
-        return pages.value(value, offset or 0, self._max_chars if limit is None else limit)
-
-    def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> JsonValue:
-        """Find a value; cache the last few, since a model reads page after page of one."""
-        value = reader.find(pointer)
-        self._values.put((ref, pointer), value)
-        return value
 
     @observed("context_tail")
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
@@ -411,20 +377,7 @@ class Tools:
         refs = None if ref is None else [self._session.find(ref).ref]
         found = self.index.search(words, limit=limit, refs=refs)
         self._note_shown(asked, {passage.ref for passage in found.passages})
-        named = [f"{ref}: {why}" for ref, why in islice(found.unsearched.items(), _NAMED)]
-        more = len(found.unsearched) - len(named)
-        notes = [f"[Not searched: {'; '.join(named)}{f'; and {more} more' * bool(more)}]"] * bool(named)
-        if any(passage.is_redacted for passage in found.passages):
-            notes.append(REDACTED)
-        room = self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes)
-        rows = fitting_rows(map(_passage_row, found.passages), room)
-        for passage, row in zip(found.passages, rows, strict=False):
-            self._observer.read_back(passage.ref, row)
-        searched = f"{found.records} item{'s' * (found.records != 1)}, {found.chars} characters"
-        if not rows:
-            return "\n".join([f"[No passage has a word of the query; searched {searched}]", *notes])
-        count = f"{len(rows)} passage{'s' * (len(rows) != 1)}"
-        return "\n".join([f"[{count}, best first; searched {searched}]", *rows, *notes, "[end of passages]"])
+        return passages(found, self._max_chars, self._observer.read_back)
 
     @observed("context_diff")
     def diff(self, old: str, new: str, *, start_row: int = 1) -> str:
@@ -492,14 +445,6 @@ class Tools:
             self._observer.read_back(record.ref, answer)
         self._note_shown(asked, refs)
         return with_notes(answer, notes)
-
-
-def _passage_row(passage: Passage) -> str:
-    """Return a passage under its title, its place and the call that reads more."""
-    title = safe_for_model(passage.title)
-    lines = f"lines {passage.start_line}-{passage.end_line}"
-    text = readable(passage.text.removesuffix("\n"))
-    return f"[{passage.ref} {lines}: {title}. More: {passage.next_call}]\n{text}"
 
 
 def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:

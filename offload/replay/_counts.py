@@ -200,7 +200,9 @@ class _Growth:
     """The growth of counts with the estimated tokens: a ratio, and tokens for each request."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
-        self._sums = [sum(column) for column in zip(*map(_moments, steps), strict=True)] or [0.0] * 5
+        self._sums: list[float] = [sum(column) for column in zip(*map(_moments, steps), strict=True)] or [
+            0.0
+        ] * 5
 
     def without(self, step: _Step) -> float:
         """Return what the other steps let expect of a step."""
@@ -212,10 +214,10 @@ class _Growth:
         if spread < _LEAST_SPREAD**2:
             ratio = mean_y / mean if mean > 0 else 1.0
             return ratio * step.estimated
-        ratio = min(HIGHEST, max(LOWEST, (xy / count - mean * mean_y) / spread))
-        return mean_y + ratio * (step.estimated - mean)
+        slope = (xy / count - mean * mean_y) / spread
+        return mean_y + min(HIGHEST, max(LOWEST, slope)) * (step.estimated - mean)
 
 
-def _moments(step: _Step) -> tuple[float, ...]:
-    x, y = step.estimated, step.counted
+def _moments(step: _Step) -> tuple[float, float, float, float, float]:
+    x, y = step.estimated, float(step.counted)
     return 1.0, x, y, x * x, x * y

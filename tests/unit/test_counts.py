@@ -56,8 +56,9 @@ def test_a_session_is_predicted_but_for_its_first_request(seed: int) -> None:
 @pytest.mark.parametrize("at", range(1, 12))
 def test_no_count_takes_part_in_its_own_prediction(at: int) -> None:
     requests = session()
-    assert requests[at].usage is not None
-    wrong = changed(requests, at, tokens=requests[at].usage.tokens + 7000)
+    used = requests[at].usage
+    assert used is not None
+    wrong = changed(requests, at, tokens=used.tokens + 7000)
     # The last one, since the count is also where the next prediction starts.
     before, after = (predictions(some[: at + 1])[at] for some in (requests, wrong))
     assert before is not None

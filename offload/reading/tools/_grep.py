@@ -14,6 +14,7 @@ from unicodedata import is_normalized
 from offload.base.binary import is_binary
 from offload.engine.placeholder.default import safe_for_model
 from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, check_texts
+from offload.reading.tools._listing import label
 from offload.reading.tools.answers import REDACTED, decoding, read_error
 from offload.reading.tools.budget import BUDGET, Budget, BudgetExceeded
 from offload.reading.tools.search import Pattern, Search, Span
@@ -25,7 +26,7 @@ from offload.storage.layout import REF_PATTERN
 _LINE_CHARS = 400
 _WINDOW_CHARS = 160
 # The share of a call's budget that counting matches takes, and the matches that are counted in a record.
-_RANKING_SHARE, MAX_HITS = 0.25, 1000
+_RANKING_SHARE, _MAX_HITS = 0.25, 1000
 # Lines before and after a match take at most this much each.
 _CONTEXT_CHARS = 2000
 
@@ -65,11 +66,19 @@ def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequenc
                 offset, chunks = record.content.chunks_from(0)
                 chunks = _noted(budget.metered(chunks), notes)
                 matches = Search(pattern, check=budget.check).find(chunks, offset=offset)
-                hits[ref] = sum(1 for _ in islice(matches, MAX_HITS))
+                hits[ref] = sum(1 for _ in islice(matches, _MAX_HITS))
     except BudgetExceeded:
         pass
     counted = sorted((ref for ref in hits if hits[ref]), key=lambda ref: -hits[ref])
     return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits, notes)
+
+
+def heading(hits: Mapping[str, int], record: StoredRecord) -> str:
+    """Return the line before the first match of a record among several."""
+    count = hits.get(record.ref)
+    least = " or more" * (count == _MAX_HITS)
+    matches = "" if count is None else f", {count}{least} match{'es' * (count != 1)}"
+    return f"[{record.ref}{matches}: {label(record.title, record.header)}]\n"
 
 
 def _noted(chunks: Iterator[bytes], notes: dict[str, None]) -> Iterator[bytes]:

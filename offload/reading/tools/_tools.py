@@ -23,7 +23,7 @@ from offload.errors import (
 )
 from offload.reading.tools._definitions import DIFF, Format, definitions, system_prompt
 from offload.reading.tools._diff import Diffs
-from offload.reading.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
+from offload.reading.tools._grep import Grep, Ranking, heading, parse_cursor, ranking
 from offload.reading.tools._listing import Listing, label
 from offload.reading.tools._passages import passages
 from offload.reading.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
@@ -40,7 +40,6 @@ from offload.reading.tools.answers import (
 )
 from offload.reading.tools.arguments import check_alone, check_arguments, check_count, check_range, part_of
 from offload.reading.tools.search import PatternMode, compile_pattern, hint
-from offload.records.codec.base import StoredRecord
 from offload.records.observer import Observer, observed
 from offload.records.record import Header, RecordInfo
 from offload.records.session import Session
@@ -348,7 +347,7 @@ class Tools:
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
-            headings=partial(_heading, ranked.hits) if len(infos) > 1 else None,
+            headings=partial(heading, ranked.hits) if len(infos) > 1 else None,
             hint=hint(pattern, mode),
             notes=dict(ranked.notes),
         )
@@ -445,11 +444,3 @@ class Tools:
             self._observer.read_back(record.ref, answer)
         self._note_shown(asked, refs)
         return with_notes(answer, notes)
-
-
-def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:
-    """Return the line before the first match of a record among several."""
-    count = hits.get(record.ref)
-    least = " or more" * (count == MAX_HITS)
-    matches = "" if count is None else f", {count}{least} match{'es' * (count != 1)}"
-    return f"[{record.ref}{matches}: {label(record.title, record.header)}]\n"

@@ -83,7 +83,8 @@ def part_of(text: str) -> Part:
     if match["last"]:
         return Part(last=int(match["last"]))
     first = int(match["first"])
-    return Part(first, first if match["to"] is None else match["end"] and int(match["end"]))
+    end = match["end"] if match["to"] else match["first"]
+    return Part(first, int(end) if end else None)
 
 
 def check_alone(name: str, **others: object) -> None:

@@ -20,7 +20,8 @@ _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
 _CALLED = ("function", "custom_tool", "apply_patch", "computer", "local_shell", "shell")
 _ITEMS = frozenset(
-    {"message", "reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools"}
+    {"message", "reasoning", "item_reference", "compaction", "compaction_trigger"}
+    | {"additional_tools", "configuration_update"}
     | {f"{tool}_call{end}" for tool in _CALLED for end in ("", "_output")}
     | {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"}
     | {"mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}

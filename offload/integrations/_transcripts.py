@@ -2,17 +2,20 @@
 
 A batch has the number of the batches that its writer found, plus one. So batches sort in the order of their
 writing, two writers at once may have one number, and a number above its place shows that a batch is missing.
-Each batch of a main transcript has a summary of it up to there.
+A batch of a main transcript may have a summary of it up to there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
+from offload.base.threads.calls import in_thread
 from offload.errors import ConfigError, CorruptError, OffloadError, result_or_error
 from offload.records.index.derived import compressed, opened
 from offload.storage.layout import TRANSCRIPT, decode_part, encode_part, is_hashed, name_of, random_letters
@@ -23,6 +26,8 @@ Entry = dict[str, Any]
 Summary = dict[str, Any]
 # Returns the summary of more entries, from that of the entries before them or None.
 Fold = Callable[[Summary | None, list[Entry]], Summary]
+
+_T = TypeVar("_T")
 
 _MAIN = encode_part("")
 _MAX_BYTES = 2**30
@@ -65,12 +70,18 @@ class Transcripts:
     def __init__(self, store: Any, storage_options: Any = None) -> None:
         self._store = open_store(store, storage_options=storage_options)
 
-    def append(self, names: Names, entries: list[Entry], fold: Fold) -> None:
-        """Store a batch, with a summary by `fold` if the transcript is the main one. Raises `StoreError`."""
+    def append(self, names: Names, entries: list[Entry], fold: Fold | None = None) -> None:
+        """Store a batch, with a summary by `fold`.
+
+        Raises `ConfigError` if JSON cannot hold the entries or they are too large, and `StoreError`.
+        """
         keys = self._keys(names.prefix)
-        summary = None if names.transcript else self._summary(keys, entries, fold)
+        summary = None if fold is None else self._summary(keys, entries, fold)
         head = {"session": names.session, "transcript": names.transcript, "summary": summary}
-        body = "\n".join(map(json.dumps, [head, *entries])).encode()
+        try:
+            body = "\n".join(map(json.dumps, [head, *entries])).encode()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"entries must be JSON objects: {error}") from error
         if len(body) > _MAX_BYTES:
             raise ConfigError(f"entries must have at most {_MAX_BYTES} bytes as JSON, got {len(body)}")
         number = max([len(keys), *map(_number, keys[-1:])]) + 1
@@ -157,6 +168,29 @@ class Transcripts:
 
     def _read(self, keys: Sequence[str]) -> Iterator[list[Any]]:
         return map(_lines, keys, get_many(self._store, keys))
+
+
+class Turns:
+    """Calls of one event loop in threads, in their order for each transcript.
+
+    A cancelled call may still be writing: the next one waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._latest: WeakValueDictionary[Any, asyncio.Task[Any]] = WeakValueDictionary()
+
+    async def take(self, names: Names, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Return the result of `function` after all earlier calls for the transcript."""
+        turn = asyncio.get_running_loop(), names
+        task = asyncio.create_task(_after(self._latest.get(turn), function, *arguments))
+        self._latest[turn] = task
+        return await asyncio.shield(task)
+
+
+async def _after(before: Any, function: Callable[..., _T], *arguments: Any) -> _T:
+    if before is not None:
+        await asyncio.wait([before])
+    return await in_thread(function, *arguments)
 
 
 def _number(key: str) -> int:

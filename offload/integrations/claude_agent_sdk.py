@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import replace
 from typing import Any
-from weakref import WeakValueDictionary
 
 from offload.base.threads.calls import in_thread
 from offload.engine.policy import OffloadPolicy, Rule
@@ -15,7 +13,7 @@ from offload.integrations._claude_hook import TIMEOUT, Hook
 from offload.integrations._claude_results import READER
 from offload.integrations._objects import StorageOptions
 from offload.integrations._sessions import at_append
-from offload.integrations._transcripts import Names, Transcripts
+from offload.integrations._transcripts import Names, Transcripts, Turns
 from offload.offloader import Offloader
 
 with needs_extra("claude-agent-sdk"):
@@ -117,17 +115,19 @@ class OffloadSessionStore(SessionStore):
 
     def __init__(self, store: Any = None, *, storage_options: StorageOptions = None) -> None:
         self._transcripts = Transcripts(store, storage_options)
-        self._appends: WeakValueDictionary[Any, asyncio.Task[None]] = WeakValueDictionary()
+        self._turns = Turns()
 
     async def append(self, key: types.SessionKey, entries: list[types.SessionStoreEntry]) -> None:
         """Store a batch of entries. Raises `StoreError`."""
         if not entries:
             return
-        # A cancelled append may still be writing: the next one waits for it.
-        turn = asyncio.get_running_loop(), _names(key)
-        task = asyncio.create_task(self._append(self._appends.get(turn), key, entries))
-        self._appends[turn] = task
-        await asyncio.shield(task)
+        names = _names(key)
+
+        def fold(summary: Any, added: Any) -> Any:
+            return fold_session_summary(summary, key, added)
+
+        append, folded = self._transcripts.append, None if names.transcript else fold
+        await self._turns.take(names, append, names, entries, folded)
 
     async def load(self, key: types.SessionKey) -> list[types.SessionStoreEntry] | None:
         """Return the entries of a transcript; None without any.
@@ -156,17 +156,6 @@ class OffloadSessionStore(SessionStore):
     async def list_subkeys(self, key: types.SessionListSubkeysKey) -> list[str]:
         """Return the subpaths of a session. Raises `StoreError`."""
         return await in_thread(self._transcripts.transcripts, _names(key))
-
-    async def _append(
-        self, before: Any, key: types.SessionKey, entries: list[types.SessionStoreEntry]
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-
-        def fold(summary: Any, added: Any) -> Any:
-            return fold_session_summary(summary, key, added)
-
-        await in_thread(self._transcripts.append, _names(key), entries, fold)
 
 
 def _names(key: Any) -> Names:

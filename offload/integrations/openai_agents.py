@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: offloading in agent runs and in the SDK's sessions, and the retrieval tools."""
+"""OpenAI Agents SDK: offloading in agent runs, the retrieval tools, sessions on any store."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from typing import Any, Unpack
 from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import StoreArguments
 from offload.errors import ConfigError, needs_extra
+from offload.integrations._objects import StorageOptions
 from offload.integrations._sessions import OPEN, Sessions, agent_named
+from offload.integrations._transcripts import Names, Transcripts, Turns
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
+from offload.storage.layout import random_letters
 
 with needs_extra("openai-agents"):
-    from agents import FunctionTool, OpenAIConversationsSession, RunConfig, RunHooks
+    from agents import FunctionTool, OpenAIConversationsSession, RunConfig, RunHooks, SessionSettings
+    from agents.memory.session_settings import resolve_session_limit
     from agents.run_config import CallModelData, ModelInputData
     from agents.tool_context import ToolContext
 
 _log = logging.getLogger("offload")
 
-__all__ = ["OffloadRuns", "RunConversation"]
+# The project of the transcripts of its sessions.
+_PROJECT = "openai-agents"
+
+__all__ = ["OffloadRuns", "OffloadSession", "RunConversation"]
 
 
 class OffloadRuns:
@@ -201,6 +208,73 @@ class _Memory:
         # Thinking is left out whenever it is sent.
         kept = [old if _is_emptied(old, new) else new for old, new in zip(items, placed, strict=True)]
         await self._session.add_items(kept, **options)
+
+
+class OffloadSession:
+    """The SDK's `Session` on any store, for any number of processes: `OffloadSession("alice", url)`.
+
+    Each addition is one compressed object that is never rewritten, so that no writer loses what another one
+    stored. It stores the items as they are: `RunConversation.memory` wraps it, to store placeholders.
+
+    Args:
+        session_id: its name in the store, any text.
+        session_settings: settings of the SDK, such as the `limit` of the items of a run.
+        store: with `storage_options`, as for `offload.Offloader`, whose errors the methods raise.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Any = None,
+        *,
+        storage_options: StorageOptions = None,
+        session_settings: SessionSettings | None = None,
+    ) -> None:
+        if not isinstance(session_id, str) or not session_id:
+            raise ConfigError(f"session_id must be a text, got {session_id!r:.80}")
+        self.session_id = session_id
+        self.session_settings = session_settings or SessionSettings()
+        self._names = Names(_PROJECT, session_id)
+        self._transcripts = Transcripts(store, storage_options)
+        self._turns = Turns()
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """Return the items, at most the latest `limit`. Raises `CorruptError` if some are damaged."""
+        most = resolve_session_limit(limit, self.session_settings)
+        items = [*(await self._turns.take(self._names, self._items)).values()]
+        return items if most is None else items[max(0, len(items) - most) :]
+
+    async def add_items(self, items: list[Any]) -> None:
+        """Store items, in one object."""
+        if items:
+            entries = [{"uuid": random_letters(), "item": item} for item in items]
+            await self._turns.take(self._names, self._transcripts.append, self._names, entries)
+
+    async def pop_item(self) -> Any | None:
+        """Remove the latest item and return it; None without one."""
+        return await self._turns.take(self._names, self._pop)
+
+    async def clear_session(self) -> None:
+        """Delete all items."""
+        await self._turns.take(self._names, self._transcripts.delete, self._names)
+
+    def _items(self) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        for entry in self._transcripts.load(self._names) or ():
+            if "popped" in entry:
+                items.pop(entry["popped"], None)
+            else:
+                items[entry["uuid"]] = entry["item"]
+        return items
+
+    def _pop(self) -> Any | None:
+        items = self._items()
+        if not items:
+            return None
+        # By its id, so that an item that another process adds now is not removed in its place.
+        name, item = items.popitem()
+        self._transcripts.append(self._names, [{"popped": name}])
+        return item
 
 
 async def _answer(name: str, context: ToolContext[Any], arguments: str) -> str:

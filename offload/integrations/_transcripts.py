@@ -170,7 +170,7 @@ class Transcripts:
         return map(_lines, keys, get_many(self._store, keys))
 
 
-class Turns:
+class TranscriptTurns:
     """Calls of one event loop in threads, in their order for each transcript.
 
     A cancelled call may still be writing: the next one waits for it.

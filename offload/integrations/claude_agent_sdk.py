@@ -13,7 +13,7 @@ from offload.integrations._claude_hook import TIMEOUT, Hook
 from offload.integrations._claude_results import READER
 from offload.integrations._objects import StorageOptions
 from offload.integrations._sessions import at_append
-from offload.integrations._transcripts import Names, Transcripts, Turns
+from offload.integrations._transcripts import Names, Transcripts, TranscriptTurns
 from offload.offloader import Offloader
 
 with needs_extra("claude-agent-sdk"):
@@ -115,7 +115,7 @@ class OffloadSessionStore(SessionStore):
 
     def __init__(self, store: Any = None, *, storage_options: StorageOptions = None) -> None:
         self._transcripts = Transcripts(store, storage_options)
-        self._turns = Turns()
+        self._turns = TranscriptTurns()
 
     async def append(self, key: types.SessionKey, entries: list[types.SessionStoreEntry]) -> None:
         """Store a batch of entries. Raises `StoreError`."""

@@ -14,7 +14,7 @@ from offload.engine.settings.options import StoreArguments
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import StorageOptions
 from offload.integrations._sessions import OPEN, Sessions, agent_named
-from offload.integrations._transcripts import Names, Transcripts, Turns
+from offload.integrations._transcripts import Names, Transcripts, TranscriptTurns
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
 from offload.storage.layout import random_letters
@@ -236,7 +236,7 @@ class OffloadSession:
         self.session_settings = session_settings or SessionSettings()
         self._names = Names(_PROJECT, session_id)
         self._transcripts = Transcripts(store, storage_options)
-        self._turns = Turns()
+        self._turns = TranscriptTurns()
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the items, at most the latest `limit`. Raises `CorruptError` if some are damaged."""

@@ -462,6 +462,41 @@ def test_strands_own_offloader_reads_its_items_from_the_storage_or_a_namespace_o
     assert "context_offloader" not in key
 
 
+RESUMED = """
+import json, sys
+from frameworks.scenario import Script, read, search, end
+from frameworks.test_strands import kept_agent
+
+given = json.load(sys.stdin)
+script = Script([search, read, end])
+answer = kept_agent(script, given["url"], given["options"])("And now?")
+print(json.dumps([script.seen, str(answer).strip()]))
+"""
+
+
+def kept_agent(script, url, options):
+    """Return an agent whose sessions and large results are in one store."""
+    kept = OffloadStorage(url, session="alice", storage_options=options)
+    manager = SnapshotSessionManager("alice", storage=kept)
+    plugin = StrandsOffloadPlugin(url, storage_options=options)
+    return agent(script, plugin, session_manager=manager, agent_id="analyst")
+
+
+def test_strands_session_manager_continues_in_another_process_from_the_storage(s3_bucket):
+    url, options = s3_bucket.url, s3_bucket.storage_options
+    script = Script([scenario.ask(), scenario.end])
+    run(kept_agent(script, url, options))
+
+    seen, answer = scenario.in_new_process(RESUMED, {"url": url, "options": options})
+
+    assert seen[0] == [*script.seen[-1], scenario.ANSWER, "And now?"]
+    assert needle("alice") in seen[2][-1]
+    assert answer == scenario.ANSWER
+    storage = OffloadStorage(url, session="alice", storage_options=options)
+    [latest] = awaited(storage.list("session/alice/"))
+    assert b"entry 01500" not in awaited(storage.read(latest))
+
+
 def test_two_sessions_of_the_storage_with_one_call_id_do_not_meet(store):
     for owner in ("alice", "bob"):
         mine = tool(returns=lambda owner=owner: report(owner))

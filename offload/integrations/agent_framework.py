@@ -13,6 +13,7 @@ from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._parts import changed_parts
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.messages.calls import main_argument
@@ -147,20 +148,39 @@ class _RequestMiddleware(ChatMiddleware):
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         # A service that stores the conversation is sent only what is new.
-        if not (context.options or {}).get("conversation_id"):
-            context.messages = await self._outgoing(context)
+        is_whole = not (context.options or {}).get("conversation_id")
+        given = list(map(_blocks_of, context.messages)) if is_whole else []
+        messages = list(context.messages)
+
+        async def send() -> None:
+            if is_whole:
+                context.messages = await self._outgoing(context, messages, given)
+            await call_next()
+
+        async def repair_next() -> None:
+            # The framework shows the error of a stream to no hook, and cannot begin it again.
+            error = getattr(context.result, "_stream_error", None)
+            if isinstance(error, Exception):
+                await in_thread(repairs, self._offloader, given, error)
+
         context.stream_result_hooks.append(self._note)
-        await call_next()
+        context.stream_cleanup_hooks.append(repair_next)
+        try:
+            await send()
+        except Exception as error:
+            if not await in_thread(repairs, self._offloader, given, error):
+                raise
+            await send()
         if isinstance(context.result, ChatResponse):
             self._note(context.result)
 
-    async def _outgoing(self, context: ChatContext) -> list[Message]:
-        before = list(context.messages)
-        converted = list(map(_blocks_of, before))
+    async def _outgoing(
+        self, context: ChatContext, before: list[Message], given: list[dict[str, Any]]
+    ) -> list[Message]:
         names = (context.options or {}).get("model"), getattr(context.client, "model", None)
         model = model_named(self._offloader, *names)
-        out = await self._offloader.aoffload(converted, model=model, agent=self._agent)
-        return list(map(_message_of, before, converted, out.messages))
+        out = await self._offloader.aoffload(given, model=model, agent=self._agent)
+        return list(map(_message_of, before, given, out.messages))
 
     def _note(self, response: ChatResponse) -> None:
         usage = response.usage_details or {}

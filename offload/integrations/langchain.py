@@ -10,10 +10,10 @@ from uuid import UUID
 
 from offload.base.threads.calls import in_thread
 from offload.base.threads.locks import Lock
-from offload.engine.binding import refusal_in
 from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import OPEN, Sessions, agent_named, is_error
 from offload.offloader import Offloader
 from offload.reading.tools.answers import error_for_model
@@ -202,18 +202,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return out.messages
 
     def _repairs(self, request: ModelRequest[Any], error: Exception) -> bool:
-        """Remove thinking that the provider refused, or return what it lacks; return whether there is any."""
-        refusal = refusal_in(str(error))
-        if refusal is None:
-            return False
-        offloader = self._here(request.state)
-        try:
-            if refusal.kind == "missing":
-                return offloader.return_thinking(request.messages) is not None
-            return offloader.remove_thinking(request.messages) > 0
-        except OffloadError as failed:
-            error.add_note(f"offload could not store which thinking is sent: {failed}")
-            return False
+        return repairs(self._here(request.state), request.messages, error)
 
     def _pinned(self, messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
         """Return the ids of calls whose results go directly to the user."""

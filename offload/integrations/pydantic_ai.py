@@ -16,6 +16,7 @@ from offload.engine.settings.options import SessionArguments
 from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._parts import changed_parts
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
@@ -23,11 +24,13 @@ from offload.reading.tools.answers import error_for_model
 from offload.storage.layout import FILE
 
 with needs_extra("pydantic-ai"):
-    from pydantic_ai import RunContext, Tool, messages as sdk
+    from pydantic_ai import RunContext, Tool, exceptions, messages as sdk
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.toolsets import FunctionToolset
 
 _THINKING = TypeAdapter(sdk.ThinkingPart)
+# Before release 2.64, which the harness does not take yet, no request is sent twice.
+_SendAgain = getattr(exceptions, "RetryModelRequest", None)
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 
@@ -124,6 +127,22 @@ class OffloadCapability(AbstractCapability[Any]):
             self._of_run(ctx).report_usage(reply)
         model = request_context.model.model_name
         request_context.messages = await self._offloaded(ctx, before, ctx.messages, model)
+        return request_context
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: Any, error: Exception
+    ) -> Any:
+        """Have a request sent once more whose thinking the provider refused, without what it refused."""
+        sent = [_blocks_of(message) for message in request_context.messages]
+        is_first = getattr(request_context, "attempt", 1) == 1
+        is_repaired = is_first and await in_thread(repairs, self._of_run(ctx), sent, error)
+        raise _SendAgain() if is_repaired and _SendAgain else error
+
+    async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
+        """Offload the messages again for a second attempt, as after a repair."""
+        if request_context.attempt > 1:
+            given, model = request_context.messages, request_context.model.model_name
+            request_context.messages = await self._offloaded(ctx, given, ctx.messages, model)
         return request_context
 
     async def after_run(self, ctx: RunContext[Any], *, result: Any) -> Any:

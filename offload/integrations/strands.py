@@ -13,6 +13,7 @@ from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import SessionArguments
 from offload.errors import ConfigError, OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, is_error
 from offload.offloader import Offloader
 from offload.reading.tools.answers import error_for_model
@@ -23,6 +24,7 @@ with needs_extra("strands"):
     from strands import Agent
     from strands.hooks import (
         AfterInvocationEvent,
+        AfterModelCallEvent,
         AfterToolCallEvent,
         AfterToolsEvent,
         BeforeInvocationEvent,
@@ -89,6 +91,7 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
         agent.add_hook(conversation.end_call, AfterToolCallEvent)
         agent.add_hook(conversation.offload_results, AfterToolsEvent)
         agent.add_hook(conversation.offload_pending, AfterInvocationEvent)
+        agent.add_hook(conversation.repair, AfterModelCallEvent)
         agent.add_middleware(InvokeModelStage.Input, conversation.prepared)
 
     def init_multi_agent(self, orchestrator: Any) -> None:
@@ -148,6 +151,9 @@ class _AgentConversation:
         self.offloader = sessions.open(session=name)
         self._kept: set[str] = set()
         self._is_scanned = False
+        # The messages of the last request, and whether it is the second try of one.
+        self._given: list[Any] = []
+        self._is_repaired = False
 
     def move(self, name: str, *, is_given: bool) -> None:
         """Continue in the session `name`; `is_given` by the host, it is final."""
@@ -200,8 +206,16 @@ class _AgentConversation:
         replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
         self.offloader.report_usage((next(replies, None) or {}).get("metadata"))
         messages = await self._offloaded(context.messages, context.agent, context.model)
+        self._given = context.messages
         system = _instructed(context.system_prompt, self.offloader.prompt())
         return context.replace(messages=messages, system_prompt=system)
+
+    async def repair(self, event: AfterModelCallEvent) -> None:
+        """Have a request sent once more whose thinking the provider refused, without what it refused."""
+        failed, given = event.exception, self._given
+        is_first = failed is not None and not self._is_repaired
+        self._is_repaired = is_first and await in_thread(repairs, self.offloader, given, failed)
+        event.retry = event.retry or self._is_repaired
 
     async def _offloaded(
         self, messages: list[Any], agent: Any, model: Any, *, is_sent: bool = True

@@ -12,6 +12,7 @@ pytest.importorskip("agent_framework", reason="in the environment of the group i
 
 from agent_framework import Agent, AgentSession, Content, FunctionTool, Message
 from agent_framework.anthropic import AnthropicClient
+from agent_framework.exceptions import ChatClientInvalidRequestException
 from frameworks import bound_server
 
 from offload.integrations.agent_framework import OffloadProvider, _blocks_of, _message_of
@@ -27,10 +28,10 @@ def tool(name: str) -> FunctionTool:
     return FunctionTool(name=name, description="Sales.", func=call)
 
 
-def agent(server: Any, provider: OffloadProvider) -> Agent:
+def agent(server: Any, provider: OffloadProvider, instructions: str = "You sell.") -> Agent:
     client = AnthropicClient(model=server.model, api_key="k")
     tools = [*map(tool, bound_server.TOOLS)]
-    return Agent(client, "You sell.", tools=tools, context_providers=[provider])
+    return Agent(client, instructions, tools=tools, context_providers=[provider])
 
 
 async def asked(made: Agent, text: str, session: AgentSession, *, streams: bool) -> None:
@@ -86,6 +87,28 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
         sent = server.thinking_sent()
     kept = [c for m in messages for c in m.contents if c.type == "text_reasoning"]
     assert len(kept) > sent, "the session keeps what requests leave out"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_thinking_that_a_provider_refuses_is_removed_once(store, streams):
+    async def conversation(server: Any) -> None:
+        session, provider = AgentSession(session_id="alice"), OffloadProvider(store)
+        await asked(agent(server, provider), "Question?", session, streams=streams)
+        changed = agent(server, provider, "You buy.")
+        if streams:  # an error in a stream ends the run
+            with pytest.raises(ChatClientInvalidRequestException, match="bound to a different conversation"):
+                await asked(changed, "Question?", session, streams=True)
+        await asked(changed, "Question?", session, streams=streams)
+
+    with bound_server.serving(redacts=False) as server:
+        asyncio.run(conversation(server))
+        assert len(server.refusals) == 1
+        assert "bound to a different conversation" in server.refusals[0]
+        sent = [server.binding.signatures(request["messages"]) for request in server.requests]
+    first = bound_server.CALLS
+    assert sent[first]
+    assert not sent[first + 1]
+    assert sent[-1]
 
 
 def thinking(**fields: Any) -> Message:

@@ -22,7 +22,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from offload.integrations.pydantic_ai import OffloadCapability
 
 
-def agent(server, capability, *, model=BOUND):
+def agent(server, capability, *, model=BOUND, instructions="Be brief."):
     made = outputs()
 
     def now(note: str = "") -> str:  # what the model writes in a long call
@@ -32,7 +32,7 @@ def agent(server, capability, *, model=BOUND):
         AnthropicModel(model, provider=AnthropicProvider(api_key="k", base_url=server.url)),
         tools=[Tool(now, name=QUERY), Tool(now, name=READER)],
         capabilities=[capability],
-        instructions="Be brief.",
+        instructions=instructions,
     )
 
 
@@ -82,3 +82,21 @@ def test_a_change_by_the_host_takes_the_thinking_behind_it_out_of_the_history_an
     restored = capability.restore(again)
     assert thinking(restored)[: len(before)] == before
     assert restored[: len(messages)] == capability.restore(messages)
+
+
+@WAYS
+def test_thinking_that_a_provider_refuses_is_removed_once_and_the_run_goes_on(store, run):
+    capability = OffloadCapability(store)
+    with serving(Script([*long_run(6).turns, call(6), end]), Binding()) as server:
+        first = run(agent(server, capability)).all_messages()
+        changed = agent(server, capability, instructions="Be verbose.")
+        messages = run(changed, message_history=first).all_messages()
+
+    # The client of the framework sends a refused request twice itself.
+    [refusal] = set(server.refusals)
+    assert "bound to a different conversation" in refusal
+    *_, refused, repaired, last = [server.binding.signatures(r["messages"]) for r in server.requests]
+    assert refused
+    assert not repaired
+    assert last
+    assert thinking(capability.restore(messages))[: len(thinking(first))] == thinking(first)

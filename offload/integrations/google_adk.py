@@ -13,6 +13,7 @@ from offload.base.threads.locks import Recent
 from offload.engine.settings.options import SessionArguments
 from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, is_error, model_named
 from offload.offloader import Offloader
 from offload.storage.layout import FILE, encode_part
@@ -118,13 +119,25 @@ class AdkOffloadPlugin(BasePlugin):
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Offload the contents of a request, and add the retrieval tools and instructions."""
-        offloader = self._of_request(callback_context.session)
-        model = model_named(offloader, llm_request.model)
-        agent = agent_named(offloader, callback_context.agent_name)
-        out = await offloader.aoffload(llm_request.contents, model=model, agent=agent)
-        llm_request.contents = out.messages
+        await self._offload_request(callback_context, llm_request)
         llm_request.append_tools(self._tools)
         llm_request.append_instructions([self._prompt])
+
+    async def on_model_error_callback(self, *, callback_context: Any, llm_request: Any, error: Any) -> Any:
+        """Ask a model once more that refused thinking, without what it refused; return its whole reply."""
+        offloader = self._of_request(callback_context.session)
+        if not await in_thread(repairs, offloader, llm_request.contents, error):
+            return None
+        await self._offload_request(callback_context, llm_request)
+        agent = callback_context.get_invocation_context().agent
+        replies = [reply async for reply in agent.canonical_model.generate_content_async(llm_request)]
+        return replies[-1]
+
+    async def _offload_request(self, context: Any, request: Any) -> None:
+        offloader = self._of_request(context.session)
+        model = model_named(offloader, request.model)
+        agent = agent_named(offloader, context.agent_name)
+        request.contents = (await offloader.aoffload(request.contents, model=model, agent=agent)).messages
 
     async def _placed(self, context: Any, content: types.Content) -> types.Content:
         """Return a content with placeholders, as the next one of the session's events."""

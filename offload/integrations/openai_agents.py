@@ -13,6 +13,7 @@ from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import StoreArguments
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import StorageOptions
+from offload.integrations._refused import repairs
 from offload.integrations._sessions import OPEN, Sessions, agent_named
 from offload.integrations._transcripts import Names, Transcripts, TranscriptTurns
 from offload.messages.thinking import signed_thinking
@@ -127,6 +128,13 @@ class RunConversation:
         }
         replaced: dict[str, Any] = _with_outputs(saved, outputs)
         return replaced
+
+    async def repair(self, error: BaseException) -> bool:
+        """Omit from the next run the thinking that a provider refused, or send again what it lacks.
+
+        `error` is that of a run. Return whether there is any; then run the agent with `items` again.
+        """
+        return await in_thread(repairs, self.offloader, self.items, error)
 
     async def outgoing(self, items: list[Any], model: str | None, agent: str | None = None) -> list[Any]:
         """Return the input of the model with a name for `items`, the conversation so far of an agent."""

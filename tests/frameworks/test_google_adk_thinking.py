@@ -40,12 +40,12 @@ class Running:
         asyncio.run(self.sessions.create_session(app_name="app", user_id="alice", session_id="s"))
         self.plugin = AdkOffloadPlugin(store)
 
-    def run(self, text: str) -> None:
+    def run(self, text: str, instruction: str = "You sell.") -> None:
         if self.restarts:
             self.plugin = AdkOffloadPlugin(self.store)
         llm = AnthropicLlm(model=self.server.model)
         tools = [*map(tool, bound_server.TOOLS)]
-        agent = LlmAgent(name="seller", model=llm, tools=tools, instruction="You sell.")
+        agent = LlmAgent(name="seller", model=llm, tools=tools, instruction=instruction)
         app = App(name="app", root_agent=agent, plugins=[self.plugin])
         runner = Runner(app=app, session_service=self.sessions)
         message = types.Content(role="user", parts=[types.Part(text=text)])
@@ -89,3 +89,19 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
         assert 0 < server.thinking_sent() < before + 5
     kept = [p for e in app.session().events for p in e.content.parts if p.thought]
     assert len(kept) > server.thinking_sent(), "the events keep what requests leave out"
+
+
+def test_thinking_that_a_provider_refuses_is_removed_once_and_the_run_goes_on(store):
+    with bound_server.serving() as server:
+        app = Running(server, store, restarts=False)
+        app.run("Question?")
+        app.run("Question?", "You buy.")
+        assert len(server.refusals) == 1
+        assert "bound to a different conversation" in server.refusals[0]
+        sent = [server.binding.signatures(request["messages"]) for request in server.requests]
+    first = bound_server.CALLS
+    assert sent[first]
+    assert not sent[first + 1]
+    assert sent[-1]
+    [answer] = app.session().events[-1].content.parts
+    assert answer.text.startswith("The answer")

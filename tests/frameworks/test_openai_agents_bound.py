@@ -6,7 +6,7 @@ import asyncio
 from contextlib import closing
 
 import pytest
-from binding import Binding
+from binding import Binding, BoundError
 from frameworks.bound import BOUND, TURNS, UNBOUND, call, long_run, models_told, outputs as made_outputs
 from frameworks.scenario import QUERY, QUESTION, READER, Call, Script, end, refs
 
@@ -65,7 +65,7 @@ def _reasoning(signatures):
     )
 
 
-def agent(provider, offloading):
+def agent(provider, offloading, instructions=None):
     made = made_outputs()
 
     async def invoke(_context, _arguments):
@@ -73,7 +73,8 @@ def agent(provider, offloading):
 
     schema = {"type": "object", "properties": {"note": {"type": "string"}}}
     tools = [FunctionTool(name, "D.", schema, invoke, strict_json_schema=False) for name in (QUERY, READER)]
-    return Agent(name="analyst", model=provider.model, tools=[*tools, *offloading.tools])
+    given = {"model": provider.model, "tools": [*tools, *offloading.tools], "instructions": instructions}
+    return Agent(name="analyst", **given)
 
 
 @WAYS
@@ -125,6 +126,24 @@ def test_thinking_that_was_removed_takes_its_item_along_and_restore_returns_it(s
     placed = asyncio.run(alice.placed(items))
     assert placed != items
     assert alice.offloader.restore(placed) == items
+
+
+def test_a_run_that_a_provider_refused_goes_on_once_it_is_repaired(store):
+    offloading, provider = OffloadRuns(store), Provider(Script([*long_run(8).turns, call(8), end, end]))
+    alice = offloading.conversation("alice")
+    items = sync(agent(provider, offloading), run_config=alice.run_config()).to_input_list()
+    changed = agent(provider, offloading, "Be verbose.")
+
+    with pytest.raises(BoundError) as refused:
+        sync(changed, [*items, {"role": "user", "content": "?"}], run_config=alice.run_config())
+    assert not asyncio.run(alice.repair(ValueError("another")))
+    assert asyncio.run(alice.repair(refused.value))
+    result = sync(changed, alice.items, run_config=alice.run_config())
+
+    sent = [len(provider.binding.signatures(request)) for request in provider.requests]
+    assert sent[8] > sent[9] == 0
+    assert sent[10] > 0
+    assert result.to_input_list()[: len(items)] == items
 
 
 def test_the_model_of_the_request_is_told(store, monkeypatch):

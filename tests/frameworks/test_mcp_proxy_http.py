@@ -213,7 +213,7 @@ def test_each_http_client_has_a_server_of_its_own_which_ends_with_it(tmp_path: P
     child = f'echo $$ >> {tmp_path}/pids; exec "$0" "$@"'
 
     async def talk(url: str) -> None:
-        async with Client(url, mode="legacy") as first, Client(url) as second:
+        async with Client(url, mode="legacy") as first, Client(url, mode="legacy") as second:
             assert "the wrapped MCP server exited" in text_of(await first.call_tool("die"))
             assert text_of(await second.call_tool("small")) == "little"
             await placeholder_of_big(second)

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from offload.integrations.mcp._proxy import Proxy
 from offload.integrations.mcp._results import ResultOffloader
 from offload.integrations.mcp._server import Access, serve_app
+from offload.integrations.mcp._stateless import SharedServer
 from offload.integrations.mcp._upstream import Upstream, supported
 
 _log = logging.getLogger("offload")
@@ -68,7 +69,7 @@ def proxy_app(upstream: Upstream, results: ResultOffloader, security: TransportS
 
 
 class _Clients:
-    """The sessions of HTTP clients. Requests of protocol revisions without sessions get an error."""
+    """The sessions of HTTP clients, and one connection for all requests of revisions without sessions."""
 
     def __init__(
         self, upstream: Upstream, results: ResultOffloader, security: TransportSecuritySettings
@@ -78,11 +79,12 @@ class _Clients:
         self._security = TransportSecurityMiddleware(security)
         self._transports: dict[str, StreamableHTTPServerTransport] = {}
         self._tasks: Any = None
+        self._shared = SharedServer(upstream, results)
 
     @asynccontextmanager
     async def run(self, _app: Any) -> AsyncIterator[None]:
         """Hold the sessions while the app runs."""
-        async with anyio.create_task_group() as self._tasks:
+        async with self._shared.run(), anyio.create_task_group() as self._tasks:
             yield
             self._tasks.cancel_scope.cancel()
 
@@ -90,7 +92,12 @@ class _Clients:
         request = Request(scope, receive)
         refusal = await self._security.validate_request(request, is_post=request.method == "POST")
         name = request.headers.get(MCP_SESSION_ID_HEADER)
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        is_stateless = request.method == "POST" and version not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         transport = self._transports.get(name or "")
+        if refusal is None and is_stateless:
+            await self._shared.handle(scope, receive, send)
+            return
         if refusal is None and transport is None:
             refusal = self._refusal(request, name)
         if refusal is not None:
@@ -102,10 +109,9 @@ class _Clients:
 
     def _refusal(self, request: Request, name: str | None) -> PlainTextResponse | None:
         """Return the refusal of a request that belongs to no session, None if it may open one."""
-        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
         if name is not None:
             return PlainTextResponse("no such session; initialize a new one", 404)
-        if request.method != "POST" or version not in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
+        if request.method != "POST":
             return PlainTextResponse("initialize a session first", 400)
         if len(self._transports) >= _MAX_CLIENTS:
             return PlainTextResponse(f"there are {_MAX_CLIENTS} sessions already", 503)

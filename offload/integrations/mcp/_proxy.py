@@ -68,7 +68,10 @@ async def wrap(server: Sequence[str] | Upstream, results: ResultOffloader) -> No
 
 
 class Proxy:
-    """Proxy between one client and one server; its own tools and resources read the session of `results`."""
+    """Proxy between one client and one server; its own tools and resources read the session of `results`.
+
+    `has_server` is whether the connection to the server is open.
+    """
 
     def __init__(self, results: ResultOffloader) -> None:
         self._results = results
@@ -76,7 +79,7 @@ class Proxy:
         self._pending: dict[Any, Any] = {}
         self._version = ""
         self._headers = RequestHeaders()
-        self._has_server = True
+        self.has_server = True
         self._to_client: Any = None
         self._to_server: Any = None
         self._tasks: Any = None
@@ -114,14 +117,14 @@ class Proxy:
 
     async def _pass_on(self, message: Any) -> bool:
         """Send a message to the wrapped server; return whether the server is running."""
-        if self._has_server:
+        if self.has_server:
             own = _own_version(message)
             headers = self._headers.of(message, own or self._version, is_modern=own is not None)
             try:
                 await self._to_server.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self._has_server = False
-        return self._has_server
+                self.has_server = False
+        return self.has_server
 
     def _own_answer(self, request: Any) -> Callable[[], Json] | None:
         """Return the function that answers a request to the proxy itself, otherwise None."""
@@ -153,7 +156,7 @@ class Proxy:
     async def _relay_server(self, stream: Any) -> None:
         async for message in _messages_of(stream):
             await self._from_server(message)
-        self._has_server = False
+        self.has_server = False
         _log.warning("%s", _EXITED)
         pending, self._pending = self._pending, {}
         for request in pending.values():

@@ -42,7 +42,7 @@ _IDLE_SECONDS = 1800
 _STREAM = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-class _RefusedRequestError(Exception):
+class _NotSentError(Exception):
     """A request that is not sent on, with the error for the client."""
 
     def __init__(self, code: int, message: str, request_id: Any = None, data: Any = None) -> None:
@@ -50,7 +50,7 @@ class _RefusedRequestError(Exception):
         self.answer = _error(code, message, request_id, data)
 
 
-class _Exchange:
+class _SharedRequest:
     """A request of a client on the shared connection, and the messages for it."""
 
     def __init__(self, name: str, request: JSONRPCRequest) -> None:
@@ -87,13 +87,13 @@ class _Exchange:
         return params
 
 
-class _Connection:
+class _SharedConnection:
     """A proxy with its connection, and the exchanges that wait for messages of it, by name."""
 
     def __init__(self, proxy: Proxy, to_proxy: Any) -> None:
         self.proxy = proxy
         self.to_proxy = to_proxy
-        self.exchanges: dict[str, _Exchange] = {}
+        self.exchanges: dict[str, _SharedRequest] = {}
         self.used = anyio.current_time()
 
     async def deliver_all(self, stream: Any) -> None:
@@ -122,7 +122,7 @@ class SharedServer:
         self._results = results
         self._tasks: Any = None
         self._opening = anyio.Lock()
-        self._current: _Connection | None = None
+        self._current: _SharedConnection | None = None
         self._names = itertools.count(1)
         self._waiting = 0
 
@@ -142,34 +142,32 @@ class SharedServer:
                 await Response(status_code=202)(scope, receive, send)
                 return
             exchange = await self._begin(message)
-        except _RefusedRequestError as refused:
+        except _NotSentError as refused:
             await _plain(refused.answer)(scope, receive, send)
             return
         await self._answer(
             exchange, is_stream="text/event-stream" in _accepted(request), receive=receive, send=send
         )
 
-    async def _begin(self, message: JSONRPCRequest) -> tuple[_Connection, _Exchange]:
+    async def _begin(self, message: JSONRPCRequest) -> tuple[_SharedConnection, _SharedRequest]:
         if self._waiting >= _MOST_REQUESTS:
-            raise _RefusedRequestError(INTERNAL_ERROR, f"{_MOST_REQUESTS} requests wait already", message.id)
+            raise _NotSentError(INTERNAL_ERROR, f"{_MOST_REQUESTS} requests wait already", message.id)
         try:
             connection = await self._connection()
         except OffloadError as error:
-            raise _RefusedRequestError(INTERNAL_ERROR, error_for_model(error), message.id) from error
-        exchange = _Exchange(f"offload-{next(self._names)}", message)
+            raise _NotSentError(INTERNAL_ERROR, error_for_model(error), message.id) from error
+        exchange = _SharedRequest(f"offload-{next(self._names)}", message)
         connection.exchanges[exchange.name] = exchange
         try:
             await connection.to_proxy.send(SessionMessage(exchange.request))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             del connection.exchanges[exchange.name]
             exchange.close()
-            raise _RefusedRequestError(
-                INTERNAL_ERROR, "the connection ended; try again", message.id
-            ) from None
+            raise _NotSentError(INTERNAL_ERROR, "the connection ended; try again", message.id) from None
         return connection, exchange
 
     async def _answer(
-        self, opened: tuple[_Connection, _Exchange], *, is_stream: bool, receive: Any, send: Any
+        self, opened: tuple[_SharedConnection, _SharedRequest], *, is_stream: bool, receive: Any, send: Any
     ) -> None:
         """Send an answer back; a client that goes cancels its request."""
         connection, exchange = opened
@@ -198,7 +196,7 @@ class SharedServer:
                 ):
                     await connection.to_proxy.send(SessionMessage(_cancelled(exchange)))
 
-    async def _connection(self) -> _Connection:
+    async def _connection(self) -> _SharedConnection:
         async with self._opening:
             if self._current is None or not self._current.proxy.has_server:
                 self._current = await self._tasks.start(self._serve)
@@ -210,7 +208,7 @@ class SharedServer:
         to_client, from_proxy = anyio.create_memory_object_stream[Any](0)
         try:
             async with self._upstream() as inner, to_proxy, from_proxy, anyio.create_task_group() as tasks:
-                connection = _Connection(Proxy(self._results), to_proxy)
+                connection = _SharedConnection(Proxy(self._results), to_proxy)
                 tasks.start_soon(connection.deliver_all, from_proxy)
                 tasks.start_soon(connection.proxy.run, (from_client, to_client), inner)
                 task_status.started(connection)
@@ -224,27 +222,27 @@ class SharedServer:
 
 
 async def _read(request: Request) -> JSONRPCRequest | None:
-    """Return the request in a body, None for a notification. Raises `_RefusedRequestError`."""
+    """Return the request in a body, None for a notification. Raises `_NotSentError`."""
     try:
         body = json.loads(await request.body())
     except (ValueError, RecursionError):
-        raise _RefusedRequestError(PARSE_ERROR, "the body is not JSON") from None
+        raise _NotSentError(PARSE_ERROR, "the body is not JSON") from None
     if isinstance(body, dict) and "method" in body and "id" not in body:
         return None
     try:
         message = JSONRPCRequest.model_validate(body)
     except ValueError:
-        raise _RefusedRequestError(INVALID_REQUEST, "the body must be one request or notification") from None
+        raise _NotSentError(INVALID_REQUEST, "the body must be one request or notification") from None
     twice = find_duplicated_routing_header(request.headers.items())
     if twice is not None:
-        raise _RefusedRequestError(HEADER_MISMATCH, f"{twice} comes more than once", message.id)
+        raise _NotSentError(HEADER_MISMATCH, f"{twice} comes more than once", message.id)
     found = classify_inbound_request(body, headers=dict(request.headers))
     if isinstance(found, InboundLadderRejection):
-        raise _RefusedRequestError(found.code, found.message, message.id, found.data)
+        raise _NotSentError(found.code, found.message, message.id, found.data)
     return message
 
 
-async def _respond(exchange: _Exchange, *, is_stream: bool, send: Any) -> bool:
+async def _respond(exchange: _SharedRequest, *, is_stream: bool, send: Any) -> bool:
     """Send the answer as JSON, or as a stream if something comes before it and the client takes one."""
     begun = False
     async for message in exchange.messages:
@@ -283,7 +281,7 @@ def _error(code: int, message: str, request_id: Any, data: Any) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message, **given))
 
 
-def _cancelled(exchange: _Exchange) -> JSONRPCNotification:
+def _cancelled(exchange: _SharedRequest) -> JSONRPCNotification:
     params = {"requestId": exchange.name, "_meta": {PROTOCOL_VERSION_META_KEY: exchange.version}}
     return JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
 

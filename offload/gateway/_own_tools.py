@@ -53,6 +53,7 @@ UNDER_WAY = (
     "conversations that began without the tools of the gateway pass unchanged: tools cannot be added to a "
     "conversation that is under way"
 )
+NO_TOOLS = "{} get no tools of the gateway, see docs/gateway.md"
 _NO_TEXT = "[a text that could not be redacted]"
 _NO_ANSWER = "Error: the stored items cannot be read now. Continue without them, or try again later."
 _NO_MORE = "Error: no more calls of this tool are answered in this reply. Answer with what you have."
@@ -153,7 +154,10 @@ class OwnTools:
         One that is only counted begins nothing. Raises `NotRecalledError` if the store does not say in time
         what was sent before.
         """
-        if not self._are_added or incoming.api.name not in CALLS_OF:
+        if not self._are_added:
+            return incoming, None
+        if incoming.api.name not in CALLS_OF:
+            self._status.say_once(NO_TOOLS.format(f"requests to the API {incoming.api.name}"))
             return incoming, None
         try:
             opened = await self._reading(self._read, incoming)
@@ -289,7 +293,7 @@ class OwnTools:
             return parsed.has_results
         if (which := opened.calls.without_tools(parsed.fields)) is not None:
             opened.is_answered = False
-            self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")
+            self._status.say_once(NO_TOOLS.format(which))
         return True
 
     async def answers(

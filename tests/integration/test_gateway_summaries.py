@@ -280,3 +280,23 @@ def test_interactions_of_gemini_are_rewritten_with_tools_of_the_client_and_repea
 
     assert json.dumps(sent).count("[Offloaded:") == 3
     assert (summary, kept, read) == ([*sent, *more], steps, 24)
+
+
+def test_interactions_of_gemini_pass_without_retrieval_tools_of_the_client_and_the_log_says_so_once(
+    tmp_path, caplog
+):
+    steps: list[Json] = [{"type": "user_input", "content": [{"type": "text", "text": "Build it."}]}]
+    off = Offloader(tmp_path, session="gateway", policy=OffloadPolicy(cost_plan="none"))
+    with providing() as upstream, running(upstream.url, off) as url:
+        upstream.answer = lambda provider: provider.say(200, b"{}")
+        for number in range(4):
+            steps += exchange("gemini-interactions", "Bash", {}, f"{number}\n{LOG}", f"c{number}")
+            body = {
+                "model": "gemini-4-argon",
+                "input": steps,
+                "tools": [{"type": "function", "name": "Bash"}],
+            }
+            ask(f"{url}/v1beta/interactions", json.dumps(body).encode())
+
+    assert upstream.seen[-1].json == body
+    assert caplog.text.count("get no tools of the gateway") == 1

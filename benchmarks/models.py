@@ -75,6 +75,7 @@ def _price(conditional: tuple[Any, Any]) -> dict[str, Any] | None:
         "read": getattr(price, "cache_read_mtok", None),
         "write": getattr(price, "cache_write_mtok", None),
         "hour": getattr(price, "cache_write_1h_mtok", None),
+        "output": getattr(price, "output_mtok", None),
     }
     if figures["input"] is None or figures["read"] is None:
         return None

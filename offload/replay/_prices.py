@@ -1,4 +1,4 @@
-"""Price cards of models: the price of a million input tokens, cached or not, with its day and source."""
+"""Price cards of models: the price of a million tokens, cached or not, with its day and source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_MODEL = "claude-sonnet-4-6"
 
 
 class PriceCard(SettingsModel):
-    """Prices of a model's input tokens.
+    """Prices of a model's tokens.
 
     Attributes:
         input: US dollars for a million tokens that are neither read from the cache nor written to it.
@@ -28,6 +28,7 @@ class PriceCard(SettingsModel):
         source: the page that states them.
         limits: the requests that they apply to, if not all.
         lifetimes: prices of writing a token that is kept for so many seconds, in units of `input`.
+        output: US dollars for a million tokens that the model writes; None if that is not known.
     """
 
     input: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -36,6 +37,7 @@ class PriceCard(SettingsModel):
     source: str = ""
     limits: str = ""
     lifetimes: dict[Seconds, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    output: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     def dollars(self, units: float) -> float:
         """Return the dollars for so many uncached tokens."""
@@ -128,4 +130,5 @@ def _known_card(model: str, on: date | None) -> PriceCard:
         source=known.source,
         limits=price.limits,
         lifetimes={kept: dollars / price.input for kept, dollars in price.lifetimes.items()},
+        output=price.output,
     )

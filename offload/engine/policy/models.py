@@ -117,7 +117,7 @@ T = TypeVar("T", KnownThinking, KnownCache)
 
 
 class Price(NamedTuple):
-    """Prices of a model in dollars for a million input tokens, in the standard tier.
+    """Prices of a model in dollars for a million tokens, in the standard tier.
 
     Attributes:
         since: the first day on which they apply; None for always.
@@ -126,6 +126,7 @@ class Price(NamedTuple):
         write: for tokens that are written to it.
         lifetimes: for tokens that are kept for so many seconds, if not as usual.
         limits: the requests that they apply to, if not all.
+        output: for tokens that the model writes; None if that is not known.
     """
 
     since: date | None
@@ -134,6 +135,7 @@ class Price(NamedTuple):
     write: float
     lifetimes: Mapping[int, float]
     limits: str
+    output: float | None = None
 
 
 class KnownModel(NamedTuple):
@@ -170,15 +172,18 @@ _OWN_SOURCES = {
     "gemini": "https://ai.google.dev/gemini-api/docs/pricing",
 }
 _OWN: Mapping[str, Any] = {
-    "claude-mythos-5": {"window": 1_000_000, "prices": [{"input": 10, "read": 1, "write": 12.5}]},
+    "claude-mythos-5": {"window": 1_000_000, "prices": [{"input": 10, "read": 1, "write": 12.5, "output": 50}]},
     "claude-mythos-5-1": {"window": 1_000_000, "prices": [{"input": 10, "read": 0.25, "write": 12.5}]},
-    "gpt-6.2-astra": {"prices": [{"input": 8, "read": 0.4, "write": 10, "up_to": 272_000}]},
-    "gpt-6.2-sol": {"prices": [{"input": 2, "read": 0.1, "write": 2.5, "up_to": 272_000}]},
+    "gpt-6.2-astra": {"prices": [{"input": 8, "read": 0.4, "write": 10, "output": 40, "up_to": 272_000}]},
+    "gpt-6.2-sol": {"prices": [{"input": 2, "read": 0.1, "write": 2.5, "output": 10, "up_to": 272_000}]},
     "gemini-4-carbon": {
-        "prices": [{"input": 2, "read": 0.1}, {"since": "2026-12-01", "input": 4, "read": 0.2}]
+        "prices": [
+            {"input": 2, "read": 0.1, "output": 10},
+            {"since": "2026-12-01", "input": 4, "read": 0.2, "output": 20},
+        ]
     },
-    "gemini-4-hydrogen": {"prices": [{"input": 1.5, "read": 0.075}]},
-    "gemini-4-neon": {"prices": [{"input": 3, "read": 0.15}]},
+    "gemini-4-hydrogen": {"prices": [{"input": 1.5, "read": 0.075, "output": 7.5}]},
+    "gemini-4-neon": {"prices": [{"input": 3, "read": 0.15, "output": 15}]},
 }
 # Input windows where a page states another one, or a whole of which a part is for the answer: OpenAI keeps
 # 128,000 tokens of 1,050,000 or 400,000 for that. The first match wins.
@@ -339,4 +344,5 @@ def _prices(row: Mapping[str, Any], cache: KnownCache | None) -> Iterator[Price]
             "outside the peak hours of the provider, in which it costs twice as much"
             if "off_peak" in one
             else limits,
+            one.get("output"),
         )

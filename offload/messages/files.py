@@ -58,7 +58,7 @@ _NEVER_WRITE = frozenset([
     "taskoutput", "tasklist", "taskget", "bashoutput", "gitlog", "gitshow", "gitdiff", "gitstatus",
 ])  # fmt: skip # a list of words
 # Arguments that explain a call and do not change its result.
-_REMARKS = frozenset(["description", "explanation", "reason", "thought", "timeout"])
+REMARKS = frozenset(["description", "explanation", "reason", "thought", "timeout"])
 _SCHEME = "file://"
 _WINDOWS = lazy_pattern(r"[A-Za-z]:[\\/]|\\\\")
 _ABOVE = lazy_pattern(r"^(?:\.\./)+")
@@ -170,7 +170,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def request_of(call: Call) -> str:
     """Return a text that is equal for two calls that ask for the same: the tool and its arguments."""
-    fields = ((k, v) for k, v in call.fields.items() if k not in _REMARKS and v is not None)
+    fields = ((k, v) for k, v in call.fields.items() if k not in REMARKS and v is not None)
     plain = [(str(k), plain_path(v) if k in PATH_FIELDS and isinstance(v, str) else v) for k, v in fields]
     return f"{call.name} {sorted(plain, key=lambda field: field[0])!r}"
 

@@ -222,6 +222,7 @@ JOURNAL = Family(
     "[~after<base>][~from<parent>].zst"
 )
 CALLS = Family("c/<session>/<root>~<before>[~<reply>]")
+SHADOW = Family("c/<session>/shadow~<letters>")
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
 PACK = Family("i/<session>/pack~<letters>")
 SENT = Family("i/<session>/sent~<root>")
@@ -233,7 +234,7 @@ CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK, FOREIGN,
-    DELETED, SENT, TRANSCRIPT,
+    DELETED, SENT, SHADOW, TRANSCRIPT,
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from offload.maintenance.retention import collect, delete, pin, touch
 from offload.maintenance.transfer import copy_session, share
 from offload.records.codec import CODECS
 from offload.records.index.catalog import Catalog
+from offload.replay._pairs import ShadowPair, put_pair
 from offload.storage.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
 from offload_backends.memory import MemoryStore
 
@@ -47,7 +48,8 @@ CASES = [
     ("i/s/sent~" + "0123456789abcdef" * 2, 22),
     ("f/s/=2fnotes.md", 16),
     ("k/s/name", 17),
-    ("s/p/s/subagents=2fagent-1/000000012~abcdefghij.zst", 23),
+    ("c/s/shadow~abcdefghij", 23),
+    ("s/p/s/subagents=2fagent-1/000000012~abcdefghij.zst", 24),
     ("t/now-0123456789abcdef", 18),
     ("doctor-0123456789abcdef-key", 19),
     ("r/b/from~a~000000012", 3),
@@ -134,6 +136,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     list(diagnose(store))
     read_a_context_file(store)
     answer_a_call(store)
+    put_pair(store, "s", ShadowPair(0.0, "", ""))
     monkeypatch.setattr("offload.records.index.derived._LEAST_PACKED", 1)
     monkeypatch.setattr(MemoryStore, "is_shared", True)
     Offloader(store, session="A session / é").search("words")

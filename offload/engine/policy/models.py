@@ -172,7 +172,10 @@ _OWN_SOURCES = {
     "gemini": "https://ai.google.dev/gemini-api/docs/pricing",
 }
 _OWN: Mapping[str, Any] = {
-    "claude-mythos-5": {"window": 1_000_000, "prices": [{"input": 10, "read": 1, "write": 12.5, "output": 50}]},
+    "claude-mythos-5": {
+        "window": 1_000_000,
+        "prices": [{"input": 10, "read": 1, "write": 12.5, "output": 50}],
+    },
     "claude-mythos-5-1": {"window": 1_000_000, "prices": [{"input": 10, "read": 0.25, "write": 12.5}]},
     "gpt-6.2-astra": {"prices": [{"input": 8, "read": 0.4, "write": 10, "output": 40, "up_to": 272_000}]},
     "gpt-6.2-sol": {"prices": [{"input": 2, "read": 0.1, "write": 2.5, "output": 10, "up_to": 272_000}]},

@@ -23,7 +23,7 @@ from offload.storage.store import Durability, OffloadStore, StoredObject, sized
 
 _EXPORTED = (
     *(layout.RECORD, layout.TOMBSTONE, layout.FOREIGN, layout.SIDECAR),
-    *(layout.PIN, layout.JOURNAL, layout.CALLS),
+    *(layout.PIN, layout.JOURNAL, layout.CALLS, layout.SHADOW),
 )
 _END = bytes(2 * tarfile.BLOCKSIZE)
 # More than the headers of any key take: what claims more is not read.

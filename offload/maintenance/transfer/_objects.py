@@ -52,9 +52,10 @@ class ObjectCopy:
         self._copy_objects(layout.JOURNAL, names, existing, check_entry)
 
     def calls(self) -> None:
-        """Copy the calls that a gateway answered, so that the copy continues its conversations."""
+        """Copy the calls that a gateway answered, so that the copy continues its conversations, and pairs."""
         source = layout.CALLS.prefix(self._source.part)
-        calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
+        listed = (stored.key for stored in self._source.store.keys(source))
+        calls = [key for key in listed if layout.CALLS.match(key) or layout.SHADOW.match(key)]
         names = {key.removeprefix(source): key for key in calls}
         target = layout.CALLS.prefix(self._target.part)
         existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
@@ -89,10 +90,10 @@ class ObjectCopy:
 
 
 def _check_calls(key: str, data: bytes) -> None:
-    """Raise `CorruptError` if the object with answered calls is damaged; a mark is empty."""
+    """Raise `CorruptError` if the object with answered calls or a pair is damaged; a mark is empty."""
     check_plain(data, key)
     match = layout.CALLS.match(key)
-    if match is None or match["reply"] is None:
+    if match is not None and match["reply"] is None:
         if data:
             raise errors.CorruptError(f"{key} must be empty")
         return

@@ -1,0 +1,91 @@
+"""Pairs of replies, with and without offloading, as objects of a session: deleted and encrypted with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, get_args
+
+from offload.engine.policy import OffloadPolicy
+from offload.engine.policy.facts import PolicyName
+from offload.errors import CorruptError
+from offload.records.record.digested import check_digest, undigested, with_digest
+from offload.replay._actions import HiddenItem
+from offload.replay._agreement import Same
+from offload.storage.layout import CALLS, SHADOW, encode_part, name_of, random_letters
+from offload.storage.store import OffloadStore, check_plain
+
+_NOT_OF_RULES = {"cache", "retention"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPair:
+    """A request with offloading, compared with the original one, which was sent twice.
+
+    Attributes:
+        time: when, in seconds since the epoch.
+        model: the model; empty if it is not known.
+        policy: the name of the policy; "custom" for one without a name.
+        hidden: the items that the request has as placeholders.
+        offload: the next action with offloading, in its normal form; `original` and `again` those without.
+        same: which of them are the same; None if there is no pair.
+        dollars: the price of the two original requests and their replies.
+        lost: why there is no pair; empty if there is one.
+    """
+
+    time: float
+    model: str
+    policy: str
+    hidden: Sequence[HiddenItem] = ()
+    offload: str = ""
+    original: str = ""
+    again: str = ""
+    same: Same | None = None
+    dollars: float = 0.0
+    lost: str = ""
+
+    def compared(self, offload: str, original: str, again: str) -> ShadowPair:
+        """Return the pair with its actions, which are compared here."""
+        same = Same(offload == original, offload == again, original == again)
+        return replace(self, offload=offload, original=original, again=again, same=same)
+
+
+def put_pair(store: OffloadStore, session: str, pair: ShadowPair) -> None:
+    """Store a pair, whose texts were redacted. Raises `StoreError`."""
+    key = SHADOW.key(session=encode_part(session), letters=random_letters())
+    body = undigested(json.dumps(asdict(pair), separators=(",", ":")).encode())
+    store.put(key, with_digest(body, name_of(key)))
+
+
+def pairs_in(store: OffloadStore, session: str | None = None) -> Iterator[ShadowPair]:
+    """Yield the pairs of a session, or of all. Raises `StoreError`, and `CorruptError` for a damaged one."""
+    for stored in store.keys(CALLS.prefix("" if session is None else encode_part(session))):
+        if SHADOW.match(stored.key):
+            yield _parsed(stored.key, store.get(stored.key))
+
+
+def _parsed(key: str, data: bytes) -> ShadowPair:
+    check_plain(data, key)
+    check_digest(data, name_of(key))
+    try:
+        fields = json.loads(data)
+        del fields["sha256"]
+        hidden = [HiddenItem(*one) for one in fields.pop("hidden")]
+        same = fields.pop("same")
+        return ShadowPair(**fields, hidden=hidden, same=None if same is None else Same(*same))
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptError(f"{key} has another form than a pair of replies") from error
+
+
+def name_of_policy(policy: OffloadPolicy) -> str:
+    """Return the name of a policy; "custom" if no preset has its rules."""
+    rules = policy.model_dump(exclude=_NOT_OF_RULES)
+    return next((name for name, known in _presets().items() if known == rules), "custom")
+
+
+@cache
+def _presets() -> dict[str, dict[str, Any]]:
+    names = get_args(PolicyName)
+    return {name: OffloadPolicy.preset(name).model_dump(exclude=_NOT_OF_RULES) for name in names}

@@ -7,5 +7,6 @@ from offload.errors import needs_extra
 
 with needs_extra("gateway"):
     from offload.gateway._app import gateway_app, serve, serving
+    from offload.gateway._shadow_plan import ShadowPlan
 
-__all__ = ["gateway_app", "serve", "serving"]
+__all__ = ["ShadowPlan", "gateway_app", "serve", "serving"]

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -29,11 +29,15 @@ from offload.gateway._own_tools import OwnTools
 from offload.gateway._provider import Provider
 from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._sent import SentStore
+from offload.gateway._shadow_plan import ShadowPlan
 from offload.gateway._status import Status, logger
 from offload.gateway._threads import Threads
 from offload.gateway._turns import Turns, Workers
 from offload.offloader import Offloader
 from offload.records.session.names import session_for
+
+if TYPE_CHECKING:
+    from offload.gateway._shadow import Shadow
 
 LOOPBACK = "127.0.0.1"
 STATUS_PATH = "/offload/status"
@@ -59,6 +63,7 @@ class Gateway:
         names: Collection[str] = (),
         session_of: SessionOf | None = None,
         max_wait: float = MAX_WAIT,
+        shadow: ShadowPlan | None = None,
     ) -> None:
         self._upstream = check_upstream(upstream)
         self._offloader = offloader
@@ -87,7 +92,15 @@ class Gateway:
             needs_read_back=tools != "none",
         )
         self._provider = Provider(self._upstream)
-        self._forwarder = Forwarder(self._provider, rewriter, self._notes, self._own, self._status)
+        self._shadow = None if shadow is None else self._shadow_of(shadow)
+        self._forwarder = Forwarder(
+            self._provider, rewriter, self._notes, self._own, self._status, shadow=self._shadow
+        )
+
+    def _shadow_of(self, plan: ShadowPlan) -> Shadow:
+        from offload.gateway._shadow import Shadow  # noqa: PLC0415 # replays are slow to load
+
+        return Shadow(plan, self._provider, self._offloader, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -135,6 +148,8 @@ class Gateway:
     def status(self) -> dict[str, Any]:
         """Return what this gateway did, for JSON; of several users, counters alone."""
         facts = self._status.facts()
+        if self._shadow is not None:
+            facts["shadow"] = self._shadow.facts()
         if self._session_of is not None:
             # A warning may name a session.
             del facts["warnings"]
@@ -162,11 +177,15 @@ class Gateway:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         await in_thread(_warm_up)
+        if self._shadow is not None:
+            self._shadow.begin(None if self._session_of is not None else self._offloader.session)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._notes.close()
         self._workers.close()
         await self._own.close()
+        if self._shadow is not None:
+            await self._shadow.close()
         await self._provider.close()
         await self._sent.close()
         await send({"type": "lifespan.shutdown.complete"})
@@ -180,6 +199,7 @@ def gateway_app(
     names: Collection[str] = (),
     session_of: SessionOf | None = None,
     max_wait: float = MAX_WAIT,
+    shadow: ShadowPlan | None = None,
 ) -> ASGIApp:
     """Return the ASGI app that `serve` runs.
 
@@ -200,11 +220,21 @@ def gateway_app(
         max_wait: the most seconds that a request waits for the store if only that knows what was sent before,
             as after a restart. If the store is slower or not available, the client gets status 503 with
             `Retry-After`; if it fails otherwise, the request passes as the client has it.
+        shadow: sends some changed requests again as the client had them, see `docs/shadow.md`; None sends
+            none. With `session_of`, the budgets are those of this process.
 
     Raises:
         ConfigError: `upstream` is not the URL of a server, or another `tools`.
     """
-    return Gateway(upstream, offloader, tools=tools, names=names, session_of=session_of, max_wait=max_wait)
+    return Gateway(
+        upstream,
+        offloader,
+        tools=tools,
+        names=names,
+        session_of=session_of,
+        max_wait=max_wait,
+        shadow=shadow,
+    )
 
 
 def serve(
@@ -217,9 +247,10 @@ def serve(
     names: Collection[str] = (),
     session_of: SessionOf | None = None,
     max_wait: float = MAX_WAIT,
+    shadow: ShadowPlan | None = None,
     announce: Callable[[str], None],
-) -> None:
-    """Serve a gateway until the process is stopped.
+) -> dict[str, Any]:
+    """Serve a gateway until the process is stopped; return what it did, as its status page does.
 
     Args:
         upstream: as for `gateway_app`, like the next two.
@@ -230,6 +261,7 @@ def serve(
         names: as for `gateway_app`, like the next one.
         session_of: returns the session for a request.
         max_wait: as for `gateway_app`.
+        shadow: as for `gateway_app`.
         announce: called with the URL of the gateway.
 
     Raises:
@@ -242,6 +274,7 @@ def serve(
         names=[*names, *_names(host)],
         session_of=session_of,
         max_wait=max_wait,
+        shadow=shadow,
     )
     if session_of is None:
         _touch(offloader)
@@ -249,18 +282,19 @@ def serve(
     announce(url)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[opened])
+    return app.status()
 
 
 @contextmanager
 def serving(
-    upstream: str, offloader: Offloader, *, tools: ToolsMode = "gateway"
+    upstream: str, offloader: Offloader, *, tools: ToolsMode = "gateway", shadow: ShadowPlan | None = None
 ) -> Iterator[tuple[str, Gateway]]:
     """Serve a gateway on a free port of this machine in a thread; yield its URL and the gateway.
 
     At the end, open requests get a few seconds and the journals are written. Arguments and errors are those
     of `serve`.
     """
-    app = Gateway(upstream, offloader, tools=tools)
+    app = Gateway(upstream, offloader, tools=tools, shadow=shadow)
     _touch(offloader)
     opened, server, url = _server(app, upstream, LOOPBACK, 0)
     thread = threading.Thread(target=server.run, args=[[opened]], name="offload-gateway-server")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +22,8 @@ from offload.gateway._outgoing import Outgoing
 # Larger bodies pass unread; the providers whose models bind thinking accept none.
 MOST_BYTES = 32 * 1024 * 1024
 _PART = 64 * 1024
+# Copies of longer answers are not kept.
+_MOST_COPIED = 8 * 1024 * 1024
 
 
 class ClientGoneError(Exception):
@@ -100,6 +102,40 @@ class RequestBody:
 
 
 @dataclass(slots=True)
+class ReplyCopy:
+    """A copy of an answer.
+
+    Attributes:
+        of: the holder of the copy.
+        is_whole: whether all of it came, and is in `body`; `is_long` if it is too long for that.
+    """
+
+    of: Any = None
+    status: int = 0
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    body: bytearray = field(default_factory=bytearray)
+    is_whole: bool = False
+    is_long: bool = False
+
+    def begin(self, status: int, headers: RawHeaders) -> None:
+        """Take the head."""
+        self.status, self.headers = status, [*headers]
+
+    def feed(self, part: bytes) -> None:
+        """Take a part of the body."""
+        self.is_long = self.is_long or len(self.body) + len(part) > _MOST_COPIED
+        self.body = bytearray() if self.is_long else self.body + part
+
+    def end(self) -> None:
+        """Note that all of it came."""
+        self.is_whole = not self.is_long
+
+    def header(self, name: bytes) -> str:
+        """Return the values of a header."""
+        return ", ".join(value.decode("latin-1") for key, value in self.headers if key.lower() == name)
+
+
+@dataclass(slots=True)
 class Exchange:
     """A request and its answer.
 
@@ -117,6 +153,7 @@ class Exchange:
         stream: the reply whose whole events the client has, and that an error may end.
         is_streamed: whether the answer is a stream of events.
         is_continued: whether the provider was asked again for this reply.
+        copy: gets a copy of the answer, if it is to be compared.
     """
 
     scope: Scope
@@ -134,6 +171,7 @@ class Exchange:
     stream: Reply | None = None
     is_streamed: bool = False
     is_continued: bool = False
+    copy: ReplyCopy | None = None
 
     def framed(self, request: Outgoing | None) -> tuple[list[tuple[bytes, bytes]], Any]:
         """Return the headers and the body of a request, whose framing follows from that body."""
@@ -151,16 +189,24 @@ class Exchange:
             headers = for_repeated(headers)
         elif not is_same:
             headers = for_rewritten(headers, sent)
-        return [*headers, (b"Content-Length", b"%d" % len(sent))], _parts(sent)
+        return framed(headers, sent)
+
+    def repeated_headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers of a further request that the client did not send."""
+        return [*for_repeated(for_reading(end_to_end(self.scope["headers"])))]
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
         """Send the head of an answer."""
         self.status, self.is_begun = status, True
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        if self.copy is not None:
+            self.copy.begin(status, headers)
 
     async def pass_part(self, part: bytes) -> None:
         """Send a part of the body."""
         await self.send({"type": "http.response.body", "body": part, "more_body": True})
+        if self.copy is not None:
+            self.copy.feed(part)
 
     async def end_early(self, text: str, *, is_broken: bool = True) -> None:
         """End an answer that the client has a part of by an error, if its form allows that.
@@ -177,6 +223,14 @@ class Exchange:
     async def end(self, part: bytes = b"") -> None:
         """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": part})
+        if self.copy is not None:
+            self.copy.feed(part)
+            self.copy.end()
+
+
+def framed(headers: RawHeaders, body: bytes) -> tuple[list[tuple[bytes, bytes]], AsyncIterator[bytes]]:
+    """Return the headers of a request with its length, and its body."""
+    return [*headers, (b"Content-Length", b"%d" % len(body))], _parts(body)
 
 
 async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from starlette.datastructures import Headers
@@ -51,6 +51,9 @@ from offload.gateway._sent import NotRecalledError
 from offload.gateway._status import Status, Unchanged, logger
 from offload.gateway._usage import UsageReader
 
+if TYPE_CHECKING:
+    from offload.gateway._shadow import Shadow
+
 # The signature of a whole request, which only the client can make.
 _SIGNED = "AWS4-"
 _RETRY_SECONDS = 5
@@ -61,13 +64,21 @@ class Forwarder:
     """Sends requests on to one provider, and its answers back."""
 
     def __init__(
-        self, provider: Provider, rewriter: Rewriter, notes: Notes, own: OwnTools, status: Status
+        self,
+        provider: Provider,
+        rewriter: Rewriter,
+        notes: Notes,
+        own: OwnTools,
+        status: Status,
+        *,
+        shadow: Shadow | None,
     ) -> None:
         self._provider = provider
         self._rewriter = rewriter
         self._notes = notes
         self._own = own
         self._status = status
+        self._shadow = shadow
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         """Send a request on, with the records of a session, and its answer back."""
@@ -89,6 +100,14 @@ class Forwarder:
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         name = _name_of(scope["method"], api)
         exchange = Exchange(scope, Headers(scope=scope), body, send, name, session, api)
+        try:
+            await self._answer_to(exchange, is_counted=is_counted)
+        finally:
+            if self._shadow is not None:
+                self._shadow.replied(exchange)
+
+    async def _answer_to(self, exchange: Exchange, *, is_counted: bool) -> None:
+        body, send = exchange.body, exchange.send
         try:
             opened = await self._request(exchange, is_counted=is_counted)
             if opened is None or is_counted:
@@ -328,6 +347,8 @@ class Forwarder:
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         exchange.outgoing = await rewrite(incoming)
         exchange.seconds = time.perf_counter() - began
+        if self._shadow is not None and not is_counted:
+            self._shadow.draw(exchange)
         return opened
 
     async def _rewrite(self, exchange: Exchange, opened: Opened) -> None:

@@ -185,7 +185,7 @@ class OwnTools:
         views, digests = visible.parsed.views, visible.chain
         known = self._store.known(opened.root)
         first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
-        if first is None and not opened.is_answered:
+        if first is None and (not opened.is_answered or self._status.has_stopped):
             return False
         if first is None and not is_counted:
             opened.marking = self._store.begin(opened.root, digests[-1])
@@ -194,7 +194,7 @@ class OwnTools:
             if not (_is_passed(known, opened) or (known.is_listed and not opened.is_answered)):
                 await self._list(opened, is_begun=is_begun)
             if digests[first] not in known.begun:
-                if opened.is_answered:
+                if opened.is_answered and not self._status.has_stopped:
                     self._status.say_once(UNDER_WAY)
                 return False
             await self._find_hidden(opened, known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeGuard
@@ -16,7 +16,7 @@ from yarl import URL
 from offload.engine.binding import ThinkingRefusal, refusal_in
 from offload.gateway._codings import Decoder, decoder
 from offload.gateway._exchange import Exchange
-from offload.gateway._headers import ExactRequest, as_text, check, end_to_end, for_other_body
+from offload.gateway._headers import ExactRequest, RawHeaders, as_text, check, end_to_end, for_other_body
 from offload.gateway._outgoing import Outgoing
 
 EVENTS, _JSON = "text/event-stream", "application/json"
@@ -51,8 +51,15 @@ class Provider:
         self, exchange: Exchange, request: Outgoing | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield its answer. Raises `ValueError` for one that cannot be sent on."""
-        scope = exchange.scope
         headers, data = exchange.framed(request)
+        async with self.sent(exchange.scope, headers, data) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def sent(
+        self, scope: Mapping[str, Any], headers: RawHeaders, data: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send headers and a body to the place of a request, and yield the answer; raises as `opened`."""
         query = scope["query_string"].decode("latin-1")
         path = scope["raw_path"].decode("latin-1")
         path = path.removeprefix(self._version) if path.startswith(f"{self._version}/") else path

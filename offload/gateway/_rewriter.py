@@ -151,13 +151,15 @@ class Rewriter:
     async def _find(self, rewriting: Rewriting, incoming: Incoming) -> tuple[Thread, Parsed]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
         parsed, name = await self._read(rewriting, incoming)
-        if parsed.is_aside and rewriting.thread is not None:
-            return rewriting.thread, parsed
+        is_aside = parsed.is_aside and rewriting.thread is not None
         can_leave = parsed.can_read_back or incoming.lacks_tools or not self._needs_read_back
         # Thinking may be refused in any request: its client may have changed a message before it.
-        if can_leave or binding_of(self._threads.policy.history, parsed.model).keeps_sent:
+        keeps_sent = binding_of(self._threads.policy.history, parsed.model).keeps_sent
+        if not is_aside and (can_leave or keeps_sent):
             rewriting.thread = self._threads.opened(name, parsed, incoming)
-        if not can_leave or rewriting.thread is None:
+        if self._status.has_stopped:
+            raise _UnchangedError(Unchanged.HARM)
+        if rewriting.thread is None or not (is_aside or can_leave):
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError(Unchanged.NO_READ_BACK)
         return rewriting.thread, parsed

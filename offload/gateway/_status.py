@@ -31,10 +31,15 @@ class Unchanged(StrEnum):
     SLOW = "the store is slow"
     STORE_FAILED = "the store failed"
     FAILED = "failed"
+    HARM = "shadow requests showed harm"
 
 
 class Status:
-    """Counters of a gateway; safe to use from several threads."""
+    """Counters of a gateway; safe to use from several threads.
+
+    Attributes:
+        has_stopped: whether nothing new is replaced any more, since that does harm.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -42,6 +47,7 @@ class Status:
         self._passed: Counter[str] = Counter()
         self._said: set[str] = set()
         self.open_requests = 0
+        self.has_stopped = False
 
     def count(self, name: str, by: int = 1) -> None:
         with self._lock:
@@ -71,6 +77,11 @@ class Status:
             self._said.add(text) if is_new else None
         if is_new:
             logger.warning("%s", text)
+
+    def stop(self, why: str) -> None:
+        """Let requests pass unchanged from now on, and log why."""
+        self.has_stopped = True
+        self.say_once(why)
 
     def note_usage(self, usage: Usage) -> None:
         """Add what a provider counted for a request."""

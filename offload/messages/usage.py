@@ -8,6 +8,9 @@ from offload.messages.access import are_equal, block_list, get
 
 # Where a reply holds its usage; a usage itself has none of these fields.
 _HOLDERS = ("usage", "usage_metadata", "usageMetadata")
+# Fields that count what the model wrote; Gemini counts its thoughts apart.
+_WRITTEN = ("completion_tokens", "output_tokens", "candidatesTokenCount", "total_output_tokens")
+_THOUGHT = "thoughtsTokenCount"
 # Fields that count tokens by how long the cache keeps them.
 _KEPT = {
     "ephemeral_5m_input_tokens": 300,
@@ -90,6 +93,12 @@ def usage_of(reply: Any) -> Usage | None:
         return None if fields is None else _parsed(reply, usage, fields)
     except Exception:  # noqa: BLE001 # an object may raise anything; its usage is optional
         return None
+
+
+def output_of(usage: Any) -> int | None:
+    """Return the tokens that a model wrote, by a usage in the form of its provider; None if it has none."""
+    counted = next((count for name in _WRITTEN if (count := _count(usage, name)) is not None), None)
+    return None if counted is None else counted + (_count(usage, _THOUGHT) or 0)
 
 
 def is_same_reply(one: Any, other: Any) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.messages.base import Scan
@@ -67,17 +68,24 @@ def reads_back(call: Call) -> bool:
     return is_read_back(call.name) or call.name.endswith(LIST)
 
 
-def hidden_items(original: Sequence[Any], sent: Sequence[Any]) -> list[HiddenItem]:
-    """Return the items of messages whose texts the messages that are sent instead do not have."""
-    shown = {item.text for message in sent for item in scan_of(message).offloadable}
+def hidden_items(
+    original: Sequence[Any], sent: Sequence[Any], redact: Callable[[str], str] = str
+) -> list[HiddenItem]:
+    """Return the items of messages whose texts the messages that are sent instead do not have.
+
+    Of equal texts the last ones are those that are shown.
+    """
+    shown = Counter(item.text for message in sent for item in scan_of(message).offloadable)
     calls, scans = Calls(), list[Scan]()
     for message in original:
         scans.append(scan_next(message, calls))
     found, age, was_reply = list[HiddenItem](), 0, False
     for scan in reversed(scans):
-        for item in scan.offloadable:
-            if item.text not in shown:
-                title = (item.subject.text if item.subject else "")[:_TITLE_CHARS]
+        for item in reversed(scan.offloadable):
+            if shown[item.text]:
+                shown[item.text] -= 1
+            else:
+                title = redact(item.subject.text if item.subject else "")[:_TITLE_CHARS]
                 found.append(HiddenItem(item.tool_name or item.item_type, title, len(item.text), age))
         age, was_reply = age + (scan.is_reply and not was_reply), scan.is_reply
     return found[::-1]

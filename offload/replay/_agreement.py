@@ -6,9 +6,9 @@ else 0. The mean is how much less often offloading agrees with the original than
 order of the originals has no influence on it.
 
 The interval is the score interval of T. Tango, "Equivalence test and confidence interval for the difference
-in proportions for the paired-sample design", Statistics in Medicine 17 (1998) 891-908, with these three values
-in place of 1, -1 and 0: a difference is in it unless a score test refutes it, with the variance that is
-likeliest if it were true. It needs no minimum of pairs, and its width is not zero if all pairs agree.
+in proportions for the paired-sample design", Statistics in Medicine 17 (1998) 891-908, with these three
+values in place of 1, -1 and 0: a difference is in it unless a score test refutes it, with the variance that
+is likeliest if it were true. It needs no minimum of pairs, and its width is not zero if all pairs agree.
 """
 
 from __future__ import annotations

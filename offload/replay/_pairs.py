@@ -33,6 +33,8 @@ class ShadowPair:
         same: which of them are the same; None if there is no pair.
         dollars: the price of the two original requests and their replies.
         lost: why there is no pair; empty if there is one.
+        is_bare: whether the originals were sent without the model's signed thinking, since the provider
+            refuses thinking that was made behind a placeholder.
     """
 
     time: float
@@ -45,11 +47,16 @@ class ShadowPair:
     same: Same | None = None
     dollars: float = 0.0
     lost: str = ""
+    is_bare: bool = False
 
     def compared(self, offload: str, original: str, again: str) -> ShadowPair:
         """Return the pair with its actions, which are compared here."""
         same = Same(offload == original, offload == again, original == again)
-        return replace(self, offload=offload, original=original, again=again, same=same)
+        return replace(self.showing(offload, original, again), same=same)
+
+    def showing(self, offload: str, original: str, again: str) -> ShadowPair:
+        """Return the pair with what may be shown of its actions."""
+        return replace(self, offload=offload, original=original, again=again)
 
 
 def put_pair(store: OffloadStore, session: str, pair: ShadowPair) -> None:

@@ -75,12 +75,15 @@ class ShadowReport:
     def groups(self) -> dict[str, dict[str, Agreement]]:
         """The agreement by policy, by hidden tool, and by the age of the youngest hidden item.
 
+        In addition that of pairs whose originals have no thinking, see `ShadowPair.is_bare`.
+
         A pair counts for each tool of which it hides an item.
         """
         names: dict[str, Callable[[ShadowPair], Iterable[str]]] = {
             "policy": lambda pair: [pair.policy],
             "tool": lambda pair: {item.tool for item in pair.hidden},
             "age": lambda pair: [_age(min((item.age for item in pair.hidden), default=0))],
+            "thinking": lambda pair: ["not in the originals"] if pair.is_bare else [],
         }
         return {kind: _grouped(self.pairs, of) for kind, of in names.items()}
 

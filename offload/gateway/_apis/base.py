@@ -143,6 +143,11 @@ class Reply(ABC):
         self._hides_texts = False
 
     @property
+    def usage(self) -> Json:
+        """The usage of all answers, in the form of the provider."""
+        return self._all_usage()
+
+    @property
     @abstractmethod
     def has_hidden(self) -> bool:
         """Whether it has hidden calls that were answered."""

@@ -232,6 +232,7 @@ class _ReplyItems(SteppedReply):
 
     def _ended(self) -> tuple[list[OwnCall], bool]:
         self._stop = None if self._response is None else self._response.get("status", "")
+        self._usage = (self._response or {}).get("usage") or {}
         return super()._ended()
 
     def _stop_here(self) -> None:
@@ -250,7 +251,6 @@ class _ReplyItems(SteppedReply):
         return dumped({"type": "function_call_output", "call_id": item.get("call_id"), "output": answer})
 
     def _next_answer(self) -> None:
-        self._usage = (self._response or {}).get("usage") or {}
         super()._next_answer()
         self._response, self._ids = None, {}
 

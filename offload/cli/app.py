@@ -35,6 +35,7 @@ GROUPS = {
     "See the effect": {
         "demo": Command("demo", "demo", "Offload real output of this machine, read it back"),
         "savings": Command("savings", "savings", "Show what offloading saves on recorded sessions"),
+        "shadow": Command("shadow", "shadow", "Show whether offloading changes a model's next action"),
         "models": Command("models", "models", "Show windows, prices and thinking of models"),
     },
     "Read": {

@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from offload.cli.options import NoJournalOption, StoreOption
+from offload.cli.options import (
+    NoJournalOption,
+    ShadowBudgetOption,
+    ShadowOption,
+    ShadowStopOption,
+    StoreOption,
+    shadow_lines,
+    shadow_plan,
+)
 from offload.cli.stores import check_writable, place_of, store_at
 from offload.cli.terminal import out, say
 from offload.engine.settings.loader import load_config
@@ -60,6 +68,9 @@ def gateway(
         ),
     ] = 30.0,
     keeps_no_journal: NoJournalOption = False,
+    shadow: ShadowOption = None,
+    shadow_budget: ShadowBudgetOption = None,
+    shadow_stop: ShadowStopOption = None,
     is_verbose: Annotated[bool, typer.Option("--verbose", help="Log a line per request.")] = False,
 ) -> None:
     """Replace old large tool results in the requests of a client to the API of a model.
@@ -75,6 +86,7 @@ def gateway(
     from offload import Offloader  # noqa: PLC0415 # slow to load
     from offload.gateway import serve  # noqa: PLC0415 # an extra, and slow to load
 
+    plan = shadow_plan(shadow, shadow_budget, shadow_stop)
     session = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
     off = Offloader.from_config(store=store_at(store), session=session, journal=not keeps_no_journal)
     check_writable(off.store, session)
@@ -90,7 +102,7 @@ def gateway(
         out.print(f"Gateway at {address} for {upstream}", soft_wrap=True)
         say(f"Results go to {place_of(off.store)}, session {session}. Press Ctrl-C to stop.")
 
-    serve(
+    status = serve(
         upstream,
         off,
         host=host,
@@ -98,8 +110,11 @@ def gateway(
         tools=tools.value,
         names=name or (),
         max_wait=max_wait,
+        shadow=plan,
         announce=announce,
     )
+    for line in shadow_lines(status):
+        say(line)
 
 
 def _is_loopback(host: str) -> bool:

@@ -20,7 +20,16 @@ import typer
 
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
-from offload.cli.options import FolderSessionOption, NoJournalOption, StoreOption
+from offload.cli.options import (
+    FolderSessionOption,
+    NoJournalOption,
+    ShadowBudgetOption,
+    ShadowOption,
+    ShadowStopOption,
+    StoreOption,
+    shadow_lines,
+    shadow_plan,
+)
 from offload.cli.stores import check_lasting, check_writable, store_at
 from offload.cli.terminal import count
 from offload.engine.settings.loader import load_config
@@ -164,6 +173,9 @@ def wrap(
     store: StoreOption = None,
     session: FolderSessionOption = None,
     keeps_no_journal: NoJournalOption = False,
+    shadow: ShadowOption = None,
+    shadow_budget: ShadowBudgetOption = None,
+    shadow_stop: ShadowStopOption = None,
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
@@ -176,6 +188,7 @@ def wrap(
     from offload import Offloader  # noqa: PLC0415 # slow to load
     from offload.gateway import serving  # noqa: PLC0415 # an extra, and slow to load
 
+    plan = shadow_plan(shadow, shadow_budget, shadow_stop)
     client = _client(command[0], upstream)
     program = shutil.which(command[0])
     if program is None:
@@ -188,12 +201,13 @@ def wrap(
     with unlogged():
         for line in _missing(client):
             warn(line)
-        with serving(client.upstream, off) as (url, gateway):
+        with serving(client.upstream, off, shadow=plan) as (url, gateway):
             start = client.start(url)
             environ = {**os.environ, **_without_proxy(os.environ), **start.environ, _MARK: url}
             code = run_child([program, *start.arguments, *command[1:]], environ=environ)
-        summary = _summary(gateway.status(), _accounts(off.store, gateway.timelines, began))
-        for line in [*_left(url), *summary]:
+        status = gateway.status()
+        summary = _summary(status, _accounts(off.store, gateway.timelines, began))
+        for line in [*_left(url), *shadow_lines(status), *summary]:
             warn(line)
     raise typer.Exit(code)
 

@@ -57,7 +57,7 @@ _MOST_ROUNDS = 20
 _ORIGINALS = 2
 
 
-class _Original(NamedTuple):
+class _ShadowRequest(NamedTuple):
     """A request as the client sent it."""
 
     scope: Mapping[str, Any]
@@ -66,13 +66,12 @@ class _Original(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Drawn:
+class _DrawnRequest:
     """A drawn request on its way to a pair.
 
     Attributes:
         outgoing: it, as the gateway sent it; `original` as the client did.
         session: the session of the pair.
-        policy: the name of the policy of its conversation.
         reading: held while a reply is read, so that replies are read in their order.
         rounds: how many replies were read.
         is_done: whether an action followed, or none can.
@@ -81,9 +80,8 @@ class _Drawn:
     thread: ThreadId
     api: Api
     outgoing: Outgoing
-    original: _Original
+    original: _ShadowRequest
     session: str
-    policy: str
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     rounds: int = 0
     is_done: bool = False
@@ -104,9 +102,10 @@ class Shadow:
         self._status = status
         self._random = random.Random()  # noqa: S311 # a draw
         self._prices = Prices()
+        self._policy = name_of_policy(offloader.policy)
         # Those whose action is not known yet by conversation, and all under way.
-        self._open: dict[ThreadId, _Drawn] = {}
-        self._under_way: set[_Drawn] = set()
+        self._open: dict[ThreadId, _DrawnRequest] = {}
+        self._under_way: set[_DrawnRequest] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing: set[Future[None]] = set()
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
@@ -169,9 +168,8 @@ class Shadow:
             if _continues(outgoing, drawn.outgoing):
                 exchange.copy = ReplyCopy(drawn)
         elif self._is_open and _can_be_drawn(outgoing, api) and self._random.random() < self._plan.share:
-            original = _Original(exchange.scope, exchange.repeated_headers(), exchange.body.plain)
-            policy = name_of_policy(outgoing.thread.offloader.policy)
-            new = _Drawn(outgoing.thread.id, api, outgoing, original, exchange.session, policy)
+            original = _ShadowRequest(exchange.scope, exchange.repeated_headers(), exchange.body.plain)
+            new = _DrawnRequest(outgoing.thread.id, api, outgoing, original, exchange.session)
             if self._has_room(new):
                 exchange.copy = ReplyCopy(new)
                 self._open[new.thread] = new
@@ -186,18 +184,18 @@ class Shadow:
     def _is_open(self) -> bool:
         return self._is_ready and not self._ended and time.monotonic() >= self._paused_until
 
-    def _has_room(self, new: _Drawn) -> bool:
-        """Return whether a request can wait; one whose client does not go on is dropped for it."""
+    def _has_room(self, new: _DrawnRequest) -> bool:
+        """Return whether a request can wait; one whose client sends nothing more is dropped for it."""
         idle = (drawn for drawn in self._open.values() if drawn.rounds and not drawn.reading.locked())
         size = sum(len(drawn.original.body) for drawn in self._under_way) + len(new.original.body)
         if len(self._under_way) >= MOST_WAITING and (oldest := next(idle, None)) is not None:
-            self._settle(oldest, "the client did not go on after a read-back")
+            self._settle(oldest, "the client sent nothing after a read-back")
         if len(self._under_way) < MOST_WAITING and size <= MOST_BYTES:
             return True
         self._lost["too many at once"] += 1
         return False
 
-    async def _follow(self, drawn: _Drawn, copy: ReplyCopy) -> None:
+    async def _follow(self, drawn: _DrawnRequest, copy: ReplyCopy) -> None:
         """Compare a drawn request if its action is in a reply; else its client answers a read-back first."""
         async with drawn.reading:
             if drawn.is_done:
@@ -222,7 +220,7 @@ class Shadow:
         finally:
             self._under_way.discard(drawn)
 
-    def _settle(self, drawn: _Drawn, why: str) -> None:
+    def _settle(self, drawn: _DrawnRequest, why: str) -> None:
         """Drop a request that has no pair, and for which nothing was paid."""
         drawn.is_done = True
         self._open.pop(drawn.thread, None)
@@ -230,11 +228,11 @@ class Shadow:
         self._lost[why] += 1
         logger.info("shadow: no pair, %s", why)
 
-    async def _compare(self, drawn: _Drawn, offloaded: ReadReply) -> None:
+    async def _compare(self, drawn: _DrawnRequest, offloaded: ReadReply) -> None:
         """Send the originals, and store the pair or why there is none. Raises `LostError` before it pays."""
         card = self._card(drawn.model)
         most = self._most(card, offloaded.usage, drawn.outgoing.tokens_removed)
-        pair = ShadowPair(self._offloader.options.clock(), drawn.model, drawn.policy)
+        pair = ShadowPair(self._offloader.options.clock(), drawn.model, self._policy)
         replies = list[ReadReply]()
         self._reserved += most
         try:
@@ -252,9 +250,9 @@ class Shadow:
                 self._end("a reply had no usage, so that its price is unknown")
 
     async def _pair(
-        self, drawn: _Drawn, pair: ShadowPair, offloaded: ReadReply, replies: list[ReadReply]
+        self, drawn: _DrawnRequest, pair: ShadowPair, offloaded: ReadReply, replies: list[ReadReply]
     ) -> ShadowPair:
-        """Return a pair, complete; add each reply as soon as it came. Raises any error of sending."""
+        """Return a pair, complete; add each reply when it arrives. Raises any error of sending."""
         parsed = drawn.outgoing.parsed
         views = () if parsed is None else parsed.views
         hidden = await self._call(hidden_items, views, drawn.outgoing.messages, self._redact)
@@ -265,7 +263,7 @@ class Shadow:
         compared = pair.compared(*(reply.action or reply.shown for reply in three))
         return compared.showing(*(reply.shown for reply in three))
 
-    async def _ask(self, drawn: _Drawn, replies: list[ReadReply]) -> bool:
+    async def _ask(self, drawn: _DrawnRequest, replies: list[ReadReply]) -> bool:
         """Send the originals, and add the replies; return whether they had to be sent without thinking."""
         original, is_bare = drawn.original, False
         while len(replies) < _ORIGINALS:
@@ -278,7 +276,7 @@ class Shadow:
                 original, is_bare = original._replace(body=body), True
         return is_bare
 
-    async def _reply(self, api: Api, original: _Original) -> ReadReply:
+    async def _reply(self, api: Api, original: _ShadowRequest) -> ReadReply:
         copy = ReplyCopy()
         async with self._provider.sent(original.scope, *framed(original.headers, original.body)) as answer:
             copy.begin(answer.status, answer.raw_headers)

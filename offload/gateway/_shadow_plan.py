@@ -1,4 +1,4 @@
-"""How much a gateway may send to compare replies with and without offloading."""
+"""The limits of what a gateway sends to compare replies with and without offloading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often replies agree, with and without offloading, and the interval of the difference.
+"""The agreement of replies with and without offloading, and the interval of the difference.
 
 Of each pair there are three replies: one with offloading, two to the original request. A pair counts 1 if the
 two originals agree with each other alone, -1/2 if the reply with offloading agrees with one of them alone,
@@ -21,7 +21,7 @@ from typing import NamedTuple
 # Of the normal distribution, for 95 %.
 _Z = 1.959964
 _HALVINGS, _LEAST_VARIANCE = 50, 1e-12
-# An interval of fewer pairs is too wide to tell anything but a total loss.
+# An interval of fewer pairs is too wide to show anything but a total loss.
 LEAST_PAIRS = 20
 
 
@@ -58,7 +58,7 @@ class Agreement(NamedTuple):
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are enough pairs to tell."""
+        """Whether there are enough pairs to say something."""
         return self.pairs >= LEAST_PAIRS
 
 

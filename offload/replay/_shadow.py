@@ -25,7 +25,7 @@ from offload.replay._senders import Answered, exchange
 
 # A message list → the reply: its text, its message, or its messages.
 ShadowClient = Callable[[list[Any]], Any]
-# More read-backs in a row are no step towards an action.
+# After more read-backs in a row, none is answered.
 MOST_ROUNDS = 20
 _AGES = ((1, "up to 1 reply"), (5, "2 to 5 replies"), (20, "6 to 20 replies"))
 _OLDEST = "more than 20 replies"
@@ -53,12 +53,12 @@ class ShadowReport:
 
     @property
     def lost(self) -> dict[str, int]:
-        """How many requests have no pair, by the reason."""
+        """The number of requests without a pair, by the reason."""
         return dict(Counter(pair.lost for pair in self.found if pair.same is None).most_common())
 
     @property
     def dollars(self) -> float:
-        """The price of what was sent in addition, as far as it is known."""
+        """The price of what was sent in addition, where it is known."""
         return sum(pair.dollars for pair in self.found)
 
     @property
@@ -85,16 +85,17 @@ class ShadowReport:
             "age": lambda pair: [_age(min((item.age for item in pair.hidden), default=0))],
             "thinking": lambda pair: ["not in the originals"] if pair.is_bare else [],
         }
-        return {kind: _grouped(self.pairs, of) for kind, of in names.items()}
+        groups = {kind: _grouped(self.pairs, of) for kind, of in names.items()}
+        return {kind: some for kind, some in groups.items() if some}
 
     @property
     def verdict(self) -> str:
         """The result in a sentence."""
         found = self.agreement
         if not found.is_enough:
-            return f"too few to tell: {found.pairs} of at least {LEAST_PAIRS} pairs"
+            return f"too few pairs to say: {found.pairs} of at least {LEAST_PAIRS}"
         if found.low > 0:
-            return f"offloading changes the next action: in {found.low:.1%} to {found.high:.1%} of requests"
+            return f"offloading changes the next action in {found.low:.1%} to {found.high:.1%} of requests"
         most = max(0.0, found.high)
         return f"no change shown: offloading changes the next action in at most {most:.1%} of requests"
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import prepared
 import pytest
-from gateways import body_of, providing, turns
+from gateways import REPLY, USAGE, body_of, providing, turns
 
 from offload import Offloader
 from offload.cli import wrap
 from offload.reading.timeline import Timeline
 from offload.records import index
-from offload.replay import Account
+from offload.replay import Account, pairs_in
 
 # Each ends a program that does not handle it.
 SIGNALS = [
@@ -108,6 +108,24 @@ def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(
     [timeline] = {key.key.split("/")[1] for key in store.keys("j/")}
     assert len(Timeline(store, timeline)) == len(BODIES)
     assert min(index.sessions(store), key=len).startswith("mcp-project-")
+
+
+def test_shadow_requests_are_counted_in_a_line_of_their_own(project, upstream):
+    call = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make"}}
+    reply = {**REPLY, "content": [call], "stop_reason": "tool_use", "usage": {**USAGE, "output_tokens": 9}}
+    upstream.answer = lambda provider: provider.say(200, json.dumps(reply).encode())
+    client(project, end="import time; time.sleep(2)")
+    options = ("--upstream", upstream.url, "--shadow", "1", "--shadow-budget", "5USD")
+    _, _, err = run(project, *options, "claude")
+
+    pairs = [*pairs_in(Offloader(project.parent / "store").store)]
+    assert pairs
+    assert len(upstream.seen) == len(BODIES) + 2 * len(pairs)
+    cost = sum(pair.dollars for pair in pairs)
+    assert (
+        err[0]
+        == f"offload: shadow requests: {len(pairs)} pairs for ${cost:,.2f} of $5.00. See them: offload shadow"
+    )
 
 
 def test_the_line_has_what_the_saving_cost_in_all_conversations():

@@ -124,7 +124,10 @@ class ReplyCopy:
     def feed(self, part: bytes) -> None:
         """Take a part of the body."""
         self.is_long = self.is_long or len(self.body) + len(part) > _MOST_COPIED
-        self.body = bytearray() if self.is_long else self.body + part
+        if self.is_long:
+            self.body.clear()
+        else:
+            self.body += part
 
     def end(self) -> None:
         """Note that all of it came."""

@@ -226,7 +226,7 @@ class Shadow:
         self._open.pop(drawn.thread, None)
         self._under_way.discard(drawn)
         self._lost[why] += 1
-        logger.info("shadow: no pair, %s", why)
+        self._status.say_once(f"a drawn request was not sent again: {why}")
 
     async def _compare(self, drawn: _DrawnRequest, offloaded: ReadReply) -> None:
         """Send the originals, and store the pair or why there is none. Raises `LostError` before it pays."""
@@ -293,20 +293,16 @@ class Shadow:
         """Return the prices of a model. Raises `LostError` if they are not known."""
         card = self._prices.of(model)[1] if model and self._prices.knows(model) else None
         if card is None or card.output is None:
-            self._status.say_once(f"no shadow request is sent to {model!r:.80}: its price is not known")
             raise LostError("the price of the model is not known")
         return card
 
     def _most(self, card: PriceCard, used: Any, removed: int) -> float:
         """Return the dollars to reserve for a pair. Raises `LostError` if they are unknown, or not there."""
-        most = most_dollars(card, used, removed)
-        if most is None:
-            self._status.say_once("no shadow request is sent for a reply without usage: its price is unknown")
-            raise LostError("the reply has no usage")
-        if self._dollars + self._reserved + _ORIGINALS * most > self._plan.budget:
+        most = _ORIGINALS * most_dollars(card, used, removed)
+        if self._dollars + self._reserved + most > self._plan.budget:
             self._end(f"the next pair may exceed the budget of ${self._plan.budget:,.2f}")
             raise LostError("the budget is used up")
-        return _ORIGINALS * most
+        return most
 
     def _keep(self, session: str, pair: ShadowPair) -> None:
         """Count a pair, and store it later."""

@@ -73,13 +73,19 @@ def dollars_of(card: PriceCard, used: Any) -> float | None:
     return card.dollars(card.units_of(usage)) + written * card.output / 1_000_000
 
 
-def most_dollars(card: PriceCard, used: Any, more: int) -> float | None:
-    """Return the price of the same with `more` input tokens, of which no cache has any."""
-    usage = usage_of(used)
-    if usage is None or (written := dollars_of(card, used)) is None:
-        return None
-    units = (usage.tokens + more) * max(1.0, card.cache_for(usage.kept_for).write)
-    return written - card.dollars(card.units_of(usage)) + card.dollars(units)
+def most_dollars(card: PriceCard, used: Any, more: int) -> float:
+    """Return the price of the same with `more` input tokens, of which no cache has any.
+
+    Raises `LostError` if it is not known.
+    """
+    usage, dollars = usage_of(used), dollars_of(card, used)
+    if usage is None or dollars is None:
+        raise LostError("the reply has no usage")
+    tokens = usage.tokens + more
+    if card.up_to is not None and tokens > card.up_to:
+        raise LostError("the price of so long a request is not known")
+    units = tokens * max(1.0, card.cache_for(usage.kept_for).write)
+    return dollars - card.dollars(card.units_of(usage)) + card.dollars(units)
 
 
 def without_thinking(api: Api, body: bytes) -> bytes:

@@ -29,6 +29,7 @@ class PriceCard(SettingsModel):
         limits: the requests that they apply to, if not all.
         lifetimes: prices of writing a token that is kept for so many seconds, in units of `input`.
         output: US dollars for a million tokens that the model writes; None if that is not known.
+        up_to: the input tokens of the longest request with these prices; None for any.
     """
 
     input: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -38,6 +39,7 @@ class PriceCard(SettingsModel):
     limits: str = ""
     lifetimes: dict[Seconds, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
     output: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    up_to: int | None = None
 
     def dollars(self, units: float) -> float:
         """Return the dollars for so many uncached tokens."""
@@ -131,4 +133,5 @@ def _known_card(model: str, on: date | None) -> PriceCard:
         limits=price.limits,
         lifetimes={kept: dollars / price.input for kept, dollars in price.lifetimes.items()},
         output=price.output,
+        up_to=price.up_to,
     )

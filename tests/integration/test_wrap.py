@@ -112,7 +112,8 @@ def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(
 
 def test_shadow_requests_are_counted_in_a_line_of_their_own(project, upstream):
     call = {"type": "tool_use", "id": "toolu_x", "name": "Bash", "input": {"command": "make"}}
-    reply = {**REPLY, "content": [call], "stop_reason": "tool_use", "usage": {**USAGE, "output_tokens": 9}}
+    usage = USAGE | {"output_tokens": 9}
+    reply = REPLY | {"content": [call], "stop_reason": "tool_use", "usage": usage}
     upstream.answer = lambda provider: provider.say(200, json.dumps(reply).encode())
     client(project, end="import time; time.sleep(2)")
     options = ("--upstream", upstream.url, "--shadow", "1", "--shadow-budget", "5USD")

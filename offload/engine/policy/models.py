@@ -127,6 +127,7 @@ class Price(NamedTuple):
         lifetimes: for tokens that are kept for so many seconds, if not as usual.
         limits: the requests that they apply to, if not all.
         output: for tokens that the model writes; None if that is not known.
+        up_to: the tokens of the longest prompt with these prices; None for any.
     """
 
     since: date | None
@@ -136,6 +137,7 @@ class Price(NamedTuple):
     lifetimes: Mapping[int, float]
     limits: str
     output: float | None = None
+    up_to: int | None = None
 
 
 class KnownModel(NamedTuple):
@@ -348,4 +350,5 @@ def _prices(row: Mapping[str, Any], cache: KnownCache | None) -> Iterator[Price]
             if "off_peak" in one
             else limits,
             one.get("output"),
+            one.get("up_to"),
         )

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,29 @@ def test_the_interval_is_that_of_wilson_where_no_pair_differs() -> None:
     found = agreement_of([Same(original=True, again=True, itself=True)] * 50)
     assert found.difference == 0
     assert found.high == pytest.approx(1.96**2 / (50 + 1.96**2), rel=1e-4)
+
+
+def likeliest(alone: int, either: int, neither: int, mean: float) -> float:
+    """Return the likeliest share of pairs that count -1/2, given the mean, by trying many."""
+
+    def likelihood(half: float) -> float:
+        shares = ((alone, mean + half / 2), (either, half), (neither, 1 - mean - 1.5 * half))
+        return sum(count * log(max(share, 1e-12)) for count, share in shares)
+
+    return max((step / 20_000 for step in range(20_000)), key=likelihood)
+
+
+@pytest.mark.parametrize(("alone", "either", "neither"), [(3, 7, 90), (12, 5, 33), (1, 20, 29)])
+def test_an_end_of_the_interval_is_just_not_refuted_by_the_score_test(
+    alone: int, either: int, neither: int
+) -> None:
+    values = [(alone, Same(False, False, True)), (either, Same(True, False, False))]  # noqa: FBT003 # short
+    pairs = [same for count, same in values for _ in range(count)]
+    found = agreement_of([*pairs, *[Same(True, True, True)] * neither])  # noqa: FBT003 # short
+    for end in (found.low, found.high):
+        half = likeliest(alone, either, neither, end)
+        variance = end + half * 3 / 4 - end**2
+        assert (found.difference - end) ** 2 * found.pairs / variance == pytest.approx(1.96**2, rel=0.01)
 
 
 def test_the_order_of_the_originals_has_no_influence() -> None:

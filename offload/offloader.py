@@ -86,7 +86,7 @@ class Offloader:
         storage_options: options of the backend, such as credentials, endpoint, durability.
         placeholder: renders the text that replaces an item.
         codec: the format of records: "zstd", "json" or "raw".
-        refs: the form of new ids: "letters" is ten or more of a-z; "short" is five or six of a-z and 0-9,
+        id_style: the form of new ids: "letters" is ten or more of a-z; "short" is five or six of a-z and 0-9,
             drawn again if the id is in use.
         token_counter: counts the tokens of a text; the default is an offline estimate.
         should_offload: called with the `ItemFacts` of each item that the policy offloads; False keeps it.
@@ -103,12 +103,12 @@ class Offloader:
         prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
         clock: returns the time in seconds; the default is the system's clock. After a pause between two
             requests that is longer than `policy.cache.ttl`, the provider's prompt cache counts as cold.
-        references: the fields of other tools' arguments, such as "write_file.content", in which the model may
-            pass an id instead of a text; see `resolve`. `prompt()` explains this in one more line.
+        reference_fields: the fields of other tools' arguments, such as "write_file.content", in which the
+            model may pass an id instead of a text; see `resolve`. `prompt()` explains this in one more line.
         model: the name of the model that the messages go to, for `policy.history`; None if it is not known.
         journal: keep each list that `offload` returns in a journal next to the records, for `timeline`. It
             takes one small write for each request that changed something.
-        agent: the name of the agent whose items these are, one line of at most 80 characters. Lists of
+        agent_name: the name of the agent whose items these are, one line of at most 80 characters. Lists of
             records show it, for a session that several agents share.
 
     Attributes:
@@ -210,7 +210,7 @@ class Offloader:
             from offload.engine.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
-        # The setting `agent` is a table for `AgentConfig`.
+        # The setting `agent`, a table for `AgentConfig`, is no argument of an offloader.
         known = {name: overrides[name] for name in (Settings.model_fields.keys() & overrides) - {"agent"}}
         settings = load_config(folder=folder, file=file, arguments=known).settings
         arguments.pop("storage_options", None)
@@ -250,7 +250,7 @@ class Offloader:
         pinned: Iterable[str] = (),
         cache: HostCache | None = None,
         model: str | None = None,
-        agent: str | None = None,
+        agent_name: str | None = None,
         is_sent: bool = True,
         policy: policies.OffloadPolicy | PolicyName | None = None,
     ) -> OffloadResult:
@@ -267,7 +267,7 @@ class Offloader:
                 is inferred from the clock. If it is cold, replacing older items costs nothing extra.
             model: the name of the model that this request goes to; by default that of the offloader. It
                 decides whether messages that were sent may still change, see `OffloadPolicy.history`.
-            agent: the name of the agent that sends it; by default that of the offloader.
+            agent_name: the name of the agent that sends it; by default that of the offloader.
             is_sent: whether the messages are the next request. If they are only stored by the caller, and the
                 request follows in another call, pass False: the journal has no request for them then.
             policy: another policy for this call, such as one with a `sweep` when a window is nearly full.
@@ -286,7 +286,7 @@ class Offloader:
             check_choice("cache", cache, get_args(HostCache))
         check_texts(model=model)
         by = None if policy is None else policies.policy_of(policy)
-        terms = Terms(pins, cache, model, checked_agent(agent), by)
+        terms = Terms(pins, cache, model, checked_agent(agent_name), by)
         turn = partial(self._conversation.offload, conversation, terms)
         with exclusive(self._gate):
             if self.journal is None:
@@ -542,7 +542,7 @@ class Offloader:
         item_type: OffloadableType = "tool_result",
         file_readers: Readers = "offload",
         title: str | None = None,
-        agent: str | None = None,
+        agent_name: str | None = None,
     ) -> str:
         """Offload one text, such as a tool's output; return its placeholder, or the text if it is kept.
 
@@ -559,7 +559,7 @@ class Offloader:
                 first. Use it if you call `offload` with the messages later; nothing else would offload it.
             title: the title for lists of records, such as a path or a command. Its first line is used, cut to
                 80 characters; `redact` is applied. The default is the text's first line.
-            agent: the name of its agent; by default that of the offloader.
+            agent_name: the name of its agent; by default that of the offloader.
 
         Raises:
             ConfigError: an invalid argument, or a hook or listener calls this method.
@@ -568,7 +568,7 @@ class Offloader:
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id, file_readers, title=title)
-        return self._offload_one(item, file_readers, checked_agent(agent)).text
+        return self._offload_one(item, file_readers, checked_agent(agent_name)).text
 
     def open_sink(
         self,
@@ -578,7 +578,7 @@ class Offloader:
         item_type: OffloadableType = "tool_result",
         file_readers: Readers = "offload",
         title: str | None = None,
-        agent: str | None = None,
+        agent_name: str | None = None,
     ) -> Sink:
         """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.
 
@@ -588,13 +588,13 @@ class Offloader:
             item_type: type of the item.
             file_readers: "offload" or "keep".
             title: the title for lists of records.
-            agent: the name of its agent; by default that of the offloader.
+            agent_name: the name of its agent; by default that of the offloader.
 
         Raises:
             ConfigError: an invalid argument.
         """
         item = _item("", item_type, tool_name, tool_use_id, file_readers, title=title)
-        name = checked_agent(agent)
+        name = checked_agent(agent_name)
 
         def take(content: str | SpooledContent) -> OffloadOutcome:
             if isinstance(content, str):
@@ -603,7 +603,7 @@ class Offloader:
 
         return Sink(take, self._conversation.count)
 
-    def forget(self, message: Any) -> bool:
+    def recheck(self, message: Any) -> bool:
         """Make the next `offload` process `message` again after it was edited in place.
 
         Without this call, `offload` notices edits at once in the last 64 messages and in those with an item
@@ -616,7 +616,7 @@ class Offloader:
             Whether the message is in one of these lists.
         """
         with exclusive(self._gate):
-            return self._conversation.forget(message)
+            return self._conversation.recheck(message)
 
     def originals(self, messages: Sequence[Any]) -> list[Any]:
         """Return messages that the last `offload` returned as they were passed to it; None for any other.
@@ -800,7 +800,7 @@ class Offloader:
                 pass the name if you also call this method with the arguments of other tools.
             allow: the fields that may have references: "write_file.content", or "edit.changes.text" for the
                 field `text` of objects in `changes`, one object or a list. The default is the option
-                `references` of this offloader.
+                `reference_fields` of this offloader.
             max_chars: maximum characters of all content together.
 
         Raises:
@@ -815,7 +815,7 @@ class Offloader:
             from offload.reading.tools import References  # noqa: PLC0415 # rarely used, and slow to load
             from offload.reading.tools.arguments import parse_arguments  # noqa: PLC0415
 
-        allowed = check_fields(self.options.references if allow is None else allow)
+        allowed = check_fields(self.options.reference_fields if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool
         references = References(self._session, tool, allowed, max_chars)
         try:
@@ -1037,7 +1037,7 @@ class Offloader:
     def prompt(self) -> str:
         """Return the few lines for the system prompt that explain to the model how to read stored items."""
         prompt = self.tools.prompt() if self.options.prompt is None else self.options.prompt
-        fields = self.options.references
+        fields = self.options.reference_fields
         return f"{prompt}\n{reference_prompt(fields)}" if fields else prompt
 
 

@@ -225,7 +225,7 @@ class AgentMessages:
         if returned is None:
             return False
         for first in islice(edits(self._originals, returned), 1):
-            offloader.forget(self._originals[first])
+            offloader.recheck(self._originals[first])
         self._originals = returned
         return True
 
@@ -238,13 +238,13 @@ class AgentMessages:
     def _renumber(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Register the items of the conversation again; `before` are those that were registered.
 
-        The offloader forgets what it knows from the first other one on: the caller edited nothing.
+        The offloader checks what it knows again from the first other one on: the caller edited nothing.
         """
         offered, now = _offered(before), _offered(self.context.conversation.items)
         originals = {item.id: old for item, old in zip(offered, self._originals, strict=True)}
         first = next(edits(offered, now), len(offered))
         for changed in self._originals[first : first + 1]:
-            offloader.forget(changed)
+            offloader.recheck(changed)
         self._originals = [_bared_as(originals.get(item.id, item.message), item.message) for item in now]
         self.settled = min(self.settled, len(self.context.header.items))
 

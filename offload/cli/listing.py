@@ -270,7 +270,7 @@ def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
         "item_type": info.item_type,
         "tool": info.tool_name,
         "title": info.title,
-        "agent": info.agent,
+        "agent": info.agent_name,
         "chars": info.chars,
         "tokens": info.tokens,
         "stored_bytes": info.stored_bytes,

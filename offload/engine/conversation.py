@@ -222,7 +222,7 @@ class Conversation:
         is_known = first + len(marks) == len(result.messages)
         return (first, marks) if is_known else (0, list(result.messages))
 
-    def forget(self, message: Any) -> bool:
+    def recheck(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._log.forget(message)
 

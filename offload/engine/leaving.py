@@ -153,7 +153,7 @@ def store(turn: Turn, due: Sequence[Slot]) -> list[Slot]:
 def store_again(turn: Turn, slots: dict[Slot, RecordInfo]) -> None:
     """Store items again whose records were deleted since; see `Offloader.store_again`."""
     requests = [
-        WriteRequest(slot.item, slot.decision, ref=info.ref, placeholder=slot.text, agent=info.agent)
+        WriteRequest(slot.item, slot.decision, ref=info.ref, placeholder=slot.text, agent=info.agent_name)
         for slot, info in slots.items()
     ]
     for (slot, info), outcome in zip(slots.items(), turn.writer.write(requests), strict=True):

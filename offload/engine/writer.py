@@ -356,7 +356,7 @@ class ItemWriter:
             summary=summary,
             is_redacted=measured.is_redacted,
             title=measured.title,
-            agent=request.agent or self._hooks.agent,
+            agent=request.agent or self._hooks.agent_name,
             encoding=measured.encoding,
         )
 

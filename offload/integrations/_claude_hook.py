@@ -63,7 +63,7 @@ class Hook:
                     tool_use_id=call_id,
                     title=title,
                     # Events of the main agent have none.
-                    agent=agent_named(self._offloader, event.get("agent_type")),
+                    agent_name=agent_named(self._offloader, event.get("agent_type")),
                 ) as sink,
             ):
                 for chunk in _in_time(chunks):

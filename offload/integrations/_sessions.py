@@ -71,22 +71,22 @@ def model_named(offloader: Offloader, *names: Any) -> str | None:
 
 
 def agent_named(offloader: Offloader, name: Any) -> str | None:
-    """Return the name of an agent that a framework gives, for `offload(agent=)`, as one line.
+    """Return the name of an agent that a framework gives, for `offload(agent_name=)`, as one line.
 
     None if it gives none, or if the host named the agent of the offloader itself.
     """
-    if offloader.options.agent is not None or not isinstance(name, str):
+    if offloader.options.agent_name is not None or not isinstance(name, str):
         return None
     title = title_of(name)
     return title if title and title.isprintable() else None
 
 
 def refuse_references(options: OptionArguments) -> None:
-    """Raise `ConfigError` for the option `references`: a tool would get the reference, not the text."""
-    if options.get("references"):
+    """Raise `ConfigError` for the option `reference_fields`: a tool would get the reference, not the text."""
+    if options.get("reference_fields"):
         raise ConfigError(
-            "this integration does not resolve references in the calls of tools: omit references=, and call "
-            "off.resolve(arguments, name) in a loop of your own, or use LangChain's OffloadMiddleware"
+            "this integration does not resolve references in the calls of tools: omit reference_fields=, and "
+            "call off.resolve(arguments, name) in a loop of your own, or use LangChain's OffloadMiddleware"
         )
 
 

@@ -135,7 +135,7 @@ class _ResultMiddleware(FunctionMiddleware):
             tool_use_id=context.metadata.get("call_id"),
             file_readers="keep",
             title=main_argument(name, arguments if isinstance(arguments, Mapping) else {}),
-            agent=self._agent,
+            agent_name=self._agent,
         )
 
 
@@ -179,7 +179,7 @@ class _RequestMiddleware(ChatMiddleware):
     ) -> list[Message]:
         names = (context.options or {}).get("model"), getattr(context.client, "model", None)
         model = model_named(self._offloader, *names)
-        out = await self._offloader.aoffload(given, model=model, agent=self._agent)
+        out = await self._offloader.aoffload(given, model=model, agent_name=self._agent)
         return list(map(_message_of, before, given, out.messages))
 
     def _note(self, response: ChatResponse) -> None:

@@ -73,7 +73,7 @@ class OffloadTools(Toolkit):
             tool_use_id=_call_id(run_context, name, arguments),
             file_readers="keep",
             title=main_argument(name, arguments),
-            agent=agent_named(offloader, getattr(runner, "name", None)),
+            agent_name=agent_named(offloader, getattr(runner, "name", None)),
         )
         shorten = partial(_raise_shorter, offloader, offload)
         try:
@@ -92,7 +92,9 @@ class OffloadTools(Toolkit):
             runner = agent or team
             offloader = self._of_run(run_context, runner)
             run_input.input_content = offloader.offload_text(
-                text, item_type="user_message", agent=agent_named(offloader, getattr(runner, "name", None))
+                text,
+                item_type="user_message",
+                agent_name=agent_named(offloader, getattr(runner, "name", None)),
             )
 
     def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:

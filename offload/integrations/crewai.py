@@ -67,7 +67,7 @@ class OffloadCrew:
         name, title = context.tool_name, main_argument(context.tool_name, context.tool_input)
         agent = agent_named(self.offloader, getattr(context.agent, "role", None))
         return self.offloader.offload_text(
-            text, tool_name=name, file_readers="keep", title=title, agent=agent
+            text, tool_name=name, file_readers="keep", title=title, agent_name=agent
         )
 
     def _messages(self, messages: list[Any], role: Any) -> list[Any]:
@@ -75,7 +75,7 @@ class OffloadCrew:
         results = [message for message in messages if message["role"] == "tool"]
         errors = {each["tool_call_id"] for each in results if hash(each["content"]) in self._errors}
         agent = agent_named(self.offloader, role)
-        out = self.offloader.offload(messages, pinned=errors, agent=agent)
+        out = self.offloader.offload(messages, pinned=errors, agent_name=agent)
         return _instructed(out.messages, self.offloader.prompt())
 
 

@@ -137,7 +137,7 @@ class AdkOffloadPlugin(BasePlugin):
         offloader = self._of_request(context.session)
         model = model_named(offloader, request.model)
         agent = agent_named(offloader, context.agent_name)
-        request.contents = (await offloader.aoffload(request.contents, model=model, agent=agent)).messages
+        request.contents = (await offloader.aoffload(request.contents, model=model, agent_name=agent)).messages
 
     async def _placed(self, context: Any, content: types.Content) -> types.Content:
         """Return a content with placeholders, as the next one of the session's events."""
@@ -148,7 +148,7 @@ class AdkOffloadPlugin(BasePlugin):
         out = await offloader.aoffload(
             sent,
             model=model_named(offloader, model),
-            agent=agent_named(offloader, getattr(context.agent, "name", None)),
+            agent_name=agent_named(offloader, getattr(context.agent, "name", None)),
             is_sent=False,
         )
         return _with_ids(content, out.messages[-1])

@@ -184,7 +184,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         model = None if reply is None else _name_in(reply.response_metadata, "model_name", "model")
         offloader = self._here(request.state)
         out = offloader.offload(
-            [*before, *results], pinned=pinned, model=model, agent=_agent_of(offloader), is_sent=False
+            [*before, *results], pinned=pinned, model=model, agent_name=_agent_of(offloader), is_sent=False
         )
         return _with_results(returned, iter(out.messages[len(before) :]))
 
@@ -198,7 +198,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         pinned = self._pinned(request.messages, request.tools)
         model = _name_in(request.model_settings, "model") or _model_name(request.model)
         offloader = self._here(request.state)
-        out = offloader.offload(request.messages, pinned=pinned, model=model, agent=_agent_of(offloader))
+        out = offloader.offload(request.messages, pinned=pinned, model=model, agent_name=_agent_of(offloader))
         return out.messages
 
     def _repairs(self, request: ModelRequest[Any], error: Exception) -> bool:
@@ -234,7 +234,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def _resolved(self, request: Any) -> Any:
         """Return `request` with content in place of references, or the error result if one is refused."""
         offloader = self._here(request.state)
-        if not offloader.options.references or isinstance(request.tool, _RetrievalTool):
+        if not offloader.options.reference_fields or isinstance(request.tool, _RetrievalTool):
             return request
         call = request.tool_call
         try:

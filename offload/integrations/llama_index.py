@@ -116,7 +116,7 @@ class OffloadFunctionAgent(FunctionAgent):
         errors = [each.tool_id for each in results if each.tool_output.is_error]
         model = model_named(offloader, getattr(self.llm.metadata, "model_name", None))
         agent = agent_named(offloader, self.name)
-        out = await offloader.aoffload(converted, pinned=errors, model=model, agent=agent)
+        out = await offloader.aoffload(converted, pinned=errors, model=model, agent_name=agent)
         after = list(map(_message_of, before, converted, out.messages))
         request, new_run = after[: len(llm_input)], after[len(llm_input) :]
         changed = {_call_id(new): new for old, new in zip(run, new_run, strict=True) if new is not old}

@@ -150,7 +150,7 @@ class RunConversation:
 
     async def _offloaded(self, items: list[Any], *, is_sent: bool = False) -> list[Any]:
         out = await self.offloader.aoffload(
-            items, pinned=self._answered, model=self._model, agent=self._agent, is_sent=is_sent
+            items, pinned=self._answered, model=self._model, agent_name=self._agent, is_sent=is_sent
         )
         return out.messages
 

@@ -163,7 +163,7 @@ class OffloadCapability(AbstractCapability[Any]):
         converted = [_blocks_of(message) for message in before]
         offloader = self._of_run(ctx)
         agent = agent_named(offloader, ctx.agent and ctx.agent.name)
-        out = await offloader.aoffload(converted, model=model, agent=agent)
+        out = await offloader.aoffload(converted, model=model, agent_name=agent)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:

@@ -77,7 +77,9 @@ class OffloadSteps:
         steps = [*(each for each in agent.memory.steps if each is not step), step]
         names = {*agent.tools, *agent.managed_agents}
         name = agent_named(offloader, agent.name)
-        _rewrite(steps, names, offloader, lambda messages: offloader.offload(messages, agent=name).messages)
+        _rewrite(
+            steps, names, offloader, lambda messages: offloader.offload(messages, agent_name=name).messages
+        )
 
     def restore(self, steps: Sequence[Any]) -> list[Any]:
         """Return copies of steps of an agent's memory with every placeholder replaced by its content.

@@ -222,7 +222,7 @@ class _AgentConversation:
     ) -> list[Any]:
         name, called = agent_named(self.offloader, agent.name), _model_name(model)
         out = await self.offloader.aoffload(
-            messages, pinned=self._kept, model=called, agent=name, is_sent=is_sent
+            messages, pinned=self._kept, model=called, agent_name=name, is_sent=is_sent
         )
         return out.messages
 

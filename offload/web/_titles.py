@@ -77,7 +77,7 @@ class Titles:
             self._known, self.unfit = {}, {}
         return [
             msgspec.structs.replace(
-                info, title=known[info.key].title or None, agent=known[info.key].agent or None
+                info, title=known[info.key].title or None, agent_name=known[info.key].agent or None
             )
             for info in infos
         ]

@@ -294,7 +294,7 @@ def test_a_reference_in_an_allowed_field_gives_the_tool_the_text_and_the_state_t
 
     script = Script([scenario.ask(), pass_on("path"), pass_on("content"), lambda _: ANSWER])
     writer = StructuredTool.from_function(write, later, name="write_file")
-    middleware = OffloadMiddleware(store, references=["write_file.content"])
+    middleware = OffloadMiddleware(store, reference_fields=["write_file.content"])
 
     state = run(agent(script, middleware, tool(), writer), thread())
 

@@ -23,13 +23,13 @@ TEXT = "a line of the output\n" * 100
 
 
 def opened(store: Any, agent: str | None = None) -> Offloader:
-    return Offloader(store, session="s", policy=POLICY, agent=agent)
+    return Offloader(store, session="s", policy=POLICY, agent_name=agent)
 
 
 def agents(store: Any) -> dict[str | None, str | None]:
     """Return the agent of each record by its title, as a process finds them that knows nothing else."""
     reader = SessionReader(store, "s")
-    return {info.title: info.agent for info in with_titles(reader, reader.infos())}
+    return {info.title: info.agent_name for info in with_titles(reader, reader.infos())}
 
 
 def test_lists_of_records_show_who_stored_them(store: MemoryStore) -> None:
@@ -52,9 +52,9 @@ def test_lists_of_records_show_who_stored_them(store: MemoryStore) -> None:
 def test_a_call_may_name_its_agent(store: MemoryStore) -> None:
     off = opened(store, "writer")
     result = {"role": "tool", "tool_call_id": "1", "content": f"offload\n{TEXT}"}
-    off.offload([result], agent="critic")
-    off.offload_text(f"text\n{TEXT}", agent="critic")
-    with off.open_sink(agent="critic") as sink:
+    off.offload([result], agent_name="critic")
+    off.offload_text(f"text\n{TEXT}", agent_name="critic")
+    with off.open_sink(agent_name="critic") as sink:
         sink.write(f"sink\n{TEXT}")
     off.offload([result, {**result, "tool_call_id": "2", "content": f"default\n{TEXT}"}])
 
@@ -65,7 +65,7 @@ def test_a_call_may_name_its_agent(store: MemoryStore) -> None:
 def test_the_agent_changes_no_placeholder_and_no_other_byte(codec: str) -> None:
     stores = [MemoryStore(), MemoryStore()]
     texts = [
-        Offloader(store, session="s", policy=POLICY, codec=codec, agent=agent).offload_text(
+        Offloader(store, session="s", policy=POLICY, codec=codec, agent_name=agent).offload_text(
             TEXT, tool_use_id="1"
         )
         for store, agent in zip(stores, (None, "writer"), strict=True)
@@ -96,19 +96,21 @@ def test_a_listing_in_the_index_has_the_agents(store: MemoryStore, monkeypatch: 
 
 @pytest.mark.parametrize("name", ["", "x" * 81, "two\nlines", "bidi \u202e", 7])
 def test_a_name_that_is_not_one_line_is_refused(store: MemoryStore, name: Any) -> None:
-    with pytest.raises(ConfigError, match="agent must be a name on one line"):
+    with pytest.raises(ConfigError, match="agent_name must be one line"):
         opened(store, name)
-    with pytest.raises(ConfigError, match="agent must be"):
-        opened(store).offload_text(TEXT, agent=name)
+    with pytest.raises(ConfigError, match="agent_name must be"):
+        opened(store).offload_text(TEXT, agent_name=name)
 
 
 def test_the_setting_of_the_agent_loop_is_another_one(tmp_path: Path) -> None:
     (tmp_path / "offload.toml").write_text("[agent]\nwindow_tokens = 5000\n")
 
-    off = Offloader.from_config(folder=tmp_path, store=MemoryStore(), agent="writer")
+    off = Offloader.from_config(folder=tmp_path, store=MemoryStore(), agent_name="writer")
 
-    assert off.options.agent == "writer"
-    assert off.with_options(session="t").options.agent == "writer"
+    assert off.options.agent_name == "writer"
+    assert off.with_options(session="t").options.agent_name == "writer"
+    with pytest.raises(ConfigError, match="no option 'agent'; did you mean 'agent_name'"):
+        Offloader.from_config(folder=tmp_path, store=MemoryStore(), agent="writer")  # type: ignore[call-arg]
 
 
 def test_ls_has_a_column_of_agents_if_any_is_known(tmp_path: Path) -> None:

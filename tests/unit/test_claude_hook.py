@@ -213,7 +213,7 @@ def test_the_answer_has_a_placeholder_and_says_how_to_see_what_it_replaces() -> 
 
     [info] = off.records()
     assert b"".join(off.content(info.ref)).decode() == LOG
-    assert (info.title, info.agent) == ("make", "code-reviewer")
+    assert (info.title, info.agent_name) == ("make", "code-reviewer")
     output = answer["hookSpecificOutput"]
     assert output["hookEventName"] == "PostToolUse"
     assert output["updatedToolOutput"].keys() == BASH.keys() | {"stdout"}

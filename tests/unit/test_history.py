@@ -111,7 +111,7 @@ def test_an_old_message_that_is_edited_leaves_after_some_turns_or_at_once_if_for
     before = off.offload(messages).tokens_before
     off.offload(messages)
     messages[1]["content"][0]["content"] = LOG
-    assert off.forget(messages[1] if is_forgotten else {"role": "user", "content": "new"}) is is_forgotten
+    assert off.recheck(messages[1] if is_forgotten else {"role": "user", "content": "new"}) is is_forgotten
 
     turns = 0
     while not content_of(off.offload(messages).messages[1]).startswith("[Offloaded:"):

@@ -22,7 +22,7 @@ ROWS = [{"id": n, "name": f"name {n}", "$ref": "abcdefghij"} for n in range(1000
 
 
 def opened(text: str = TEXT, **options: Any) -> tuple[Offloader, str]:
-    off = Offloader(MemoryStore(), session="s", **{"references": ALLOWED} | options)
+    off = Offloader(MemoryStore(), session="s", **{"reference_fields": ALLOWED} | options)
     off.offload_text(text, tool_name="Bash", tool_use_id="t1")
     return off, off.records()[0].ref
 
@@ -106,7 +106,7 @@ def test_a_refusal_names_the_field_and_what_is_allowed() -> None:
         "write the text itself"
     )
     assert "(allowed: none)" in refused(off, {"content": {"$ref": ref}}, allow=())
-    assert "(allowed: none)" in refused(off.with_options(references=()), {"content": {"$ref": ref}})
+    assert "(allowed: none)" in refused(off.with_options(reference_fields=()), {"content": {"$ref": ref}})
     assert off.resolve({"note": {"$ref": ref}}, "log", allow=["log.note"]) == {"note": TEXT}
 
 
@@ -117,7 +117,7 @@ def test_without_a_name_the_tool_is_the_only_one_of_the_allowed_fields() -> None
 
     assert off.resolve(arguments, allow=one) == {"path": "a.txt", "content": TEXT}
     assert asyncio.run(off.aresolve(arguments, allow=one))["content"] == TEXT
-    assert off.with_options(references=one).resolve(arguments)["content"] == TEXT
+    assert off.with_options(reference_fields=one).resolve(arguments)["content"] == TEXT
     assert "path of write_file must not be a reference" in refused(
         off, {"path": {"$ref": ref}}, None, allow=one
     )
@@ -167,7 +167,7 @@ def test_deleted_damaged_and_redacted_records_are_refused_and_the_error_has_its_
         off.with_options().resolve({"content": {"$ref": ref}}, "write_file")
     assert isinstance(caught.value.__cause__, CorruptError)
     delete(off.store, "s", [ref])
-    other = Offloader(off.store, session="s", references=off.options.references)
+    other = Offloader(off.store, session="s", reference_fields=off.options.reference_fields)
     with pytest.raises(ReferenceRefusedError, match="Do not retry") as caught:
         other.resolve({"content": {"$ref": ref}}, "write_file")
     assert isinstance(caught.value.__cause__, ExpiredError)
@@ -195,8 +195,8 @@ def test_the_content_of_a_call_is_bounded_before_it_is_read() -> None:
     "fields", ["write_file.content", ["write_file"], ["write_file."], [".content"], [3], 7, None, ["a.b\0c"]]
 )
 def test_fields_that_make_no_sense_are_refused(fields: Any) -> None:
-    with pytest.raises(ConfigError, match=r"references must be a list of fields"):
-        Offloader(MemoryStore(), references=fields)
+    with pytest.raises(ConfigError, match=r"fields for references must be a list"):
+        Offloader(MemoryStore(), reference_fields=fields)
 
 
 def test_each_reference_is_reported_without_its_content() -> None:
@@ -220,7 +220,7 @@ def test_each_reference_is_reported_without_its_content() -> None:
 
 def test_the_prompt_has_one_line_more_and_at_most_15() -> None:
     off, _ = opened()
-    plain = off.with_options(references=())
+    plain = off.with_options(reference_fields=())
     assert off.prompt().startswith(plain.prompt() + "\n")
     assert off.prompt().count("\n") == plain.prompt().count("\n") + 1 <= 14
     assert '{"$ref": "ID"}' in off.prompt()
@@ -230,7 +230,7 @@ def test_the_prompt_has_one_line_more_and_at_most_15() -> None:
 
 def test_another_process_resolves_from_the_store_alone_and_another_session_does_not(tmp_path: Any) -> None:
     Offloader(tmp_path, session="s").offload_text(TEXT, tool_name="Bash", tool_use_id="t1")
-    off = Offloader(tmp_path, session="s", references=ALLOWED)
+    off = Offloader(tmp_path, session="s", reference_fields=ALLOWED)
     [info] = off.records()
     assert off.resolve({"content": {"$ref": info.ref}}, "write_file") == {"content": TEXT}
     other = off.with_options(session="other")

@@ -229,7 +229,7 @@ class StoringCompactor:
             raise ContextFullError(f"the notice has no fewer tokens than the {len(plan.removed)} messages")
         tokens -= self._remove_thinking(view, plan.removed)
         # An edit of the caller would remove the thinking of later replies too.
-        self._archive.offloader.forget(view.messages[plan.removed[0]])
+        self._archive.offloader.recheck(view.messages[plan.removed[0]])
         return ref, notice, tokens
 
     def _place(self, view: View, plan: Plan, notice: Any, item_type: ItemType) -> int:

@@ -18,7 +18,7 @@ def check_fields(fields: object) -> tuple[str, ...]:
         names = tuple(fields)
     if not all(isinstance(name, str) and all(name.partition(".")) and "\0" not in name for name in names):
         raise ConfigError(
-            f'references must be a list of fields such as ["write_file.content"], got {fields!r:.80}'
+            f'fields for references must be a list such as ["write_file.content"], got {fields!r:.80}'
         )
     return names
 

@@ -46,10 +46,10 @@ class Options(Hooks):
     events: EventBus = field(default_factory=EventBus)
     prompt: str | None = None
     clock: Clock = time.time
-    references: Sequence[str] = ()
+    reference_fields: Sequence[str] = ()
     model: str | None = None
     journal: bool = False
-    agent: str | None = None
+    agent_name: str | None = None
 
     @classmethod
     def of(cls, arguments: OptionArguments) -> Options:
@@ -70,14 +70,14 @@ class Options(Hooks):
         super().__post_init__()
         check_choice("id_style", self.id_style, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
-        check_fields(self.references)
+        check_fields(self.reference_fields)
         check_offer(self.tools, self.max_answer_chars)
         if not isinstance(self.placeholder, PlaceholderRenderer):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
         check_texts(prompt=self.prompt)
-        checked_agent(self.agent)
+        checked_agent(self.agent_name)
         if not callable(self.clock):
             raise ConfigError(
                 f"clock must be a function that returns seconds, got {type(self.clock).__name__}"
@@ -133,9 +133,9 @@ class PresetOptions(TypedDict, total=False):
     on_error: OnError
     events: EventBus | None
     clock: Clock
-    references: Sequence[str]
+    reference_fields: Sequence[str]
     model: str | None
-    agent: str | None
+    agent_name: str | None
 
 
 class OptionArguments(PresetOptions, total=False):

@@ -72,7 +72,7 @@ class Listing:
 
     def _row(self, info: RecordInfo) -> str:
         tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
-        agent = f" by {safe_for_model(info.agent)}" if info.agent else ""
+        agent = f" by {safe_for_model(info.agent_name)}" if info.agent_name else ""
         known = self.sources.freshness(info.ref)
         note = source_note(known) if known else ""
         title = f": {safe_for_model(info.title)}" if info.title else ""

@@ -81,7 +81,7 @@ class Catalog:
         """Add a record that this process stored or adopted."""
         row = parse_key(StoredObject(info.key, info.stored_bytes, info.created_at))
         with self._lock:
-            self._labels[name_of(info.key)] = Label(info.title or "", info.agent or "")
+            self._labels[name_of(info.key)] = Label(info.title or "", info.agent_name or "")
             if isinstance(row, RecordInfo):
                 info = self._completed(row)
             self._own[info.key] = info
@@ -313,10 +313,10 @@ class Catalog:
     def _completed(self, info: RecordInfo) -> RecordInfo:
         """Return the entry with what its key lacks: title, agent, a session name that is hashed."""
         label = self._labels.get(name_of(info.key), Label())
-        title, agent = label.title or None, label.agent or None
-        if (info.session, info.title, info.agent) == (self._session, title, agent):
+        title, name = label.title or None, label.agent or None
+        if (info.session, info.title, info.agent_name) == (self._session, title, name):
             return info
-        return msgspec.structs.replace(info, session=self._session, title=title, agent=agent)
+        return msgspec.structs.replace(info, session=self._session, title=title, agent_name=name)
 
     def _insert(self, info: RecordInfo) -> bool:
         """Insert an entry; return False if the record is deleted."""

@@ -166,7 +166,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         key: the key of the stored object.
         title: the title, see `Header`; None also in a listing, if this process has not written or read the
             record and no snapshot has the title.
-        agent: the agent that stored it, see `Header`; None also if the title is not known.
+        agent_name: the agent that stored it, see `Header`; None also if the title is not known.
         quotes: the ids of the records that have parts of its content, see `Header`.
     """
 
@@ -184,7 +184,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     key: str
     title: str | None = None
-    agent: str | None = None
+    agent_name: str | None = None
     quotes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
@@ -211,7 +211,7 @@ def record_table(infos: Sequence[RecordInfo]) -> str:
             "id": info.ref,
             "title": info.title,
             "tool": info.tool_name or info.item_type.replace("_", " "),
-            "agent": info.agent,
+            "agent": info.agent_name,
             "tokens": info.tokens,
             "characters": info.chars,
             "lines": info.lines,

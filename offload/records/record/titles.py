@@ -103,6 +103,6 @@ def checked_agent(agent: object) -> str | None:
     is_name = isinstance(agent, str) and 1 <= len(agent) <= MAX_TITLE_CHARS and agent.isprintable()
     if agent is not None and not is_name:
         raise ConfigError(
-            f"agent must be a name on one line of 1 to {MAX_TITLE_CHARS} characters, got {agent!r:.60}"
+            f"agent_name must be one line of 1 to {MAX_TITLE_CHARS} characters, got {agent!r:.60}"
         )
     return agent if isinstance(agent, str) else None

@@ -424,7 +424,7 @@ class Session(SessionReader):
             expires_at=None if header.ttl is None else header.created_at + header.ttl,
             key=key,
             title=header.title,
-            agent=header.agent,
+            agent_name=header.agent,
             quotes=header.quotes,
         )
         self.catalog.add(info)

@@ -17,6 +17,7 @@ import typer
 from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
 from offload.cli.options import JsonOption
 from offload.cli.reach import Tally, Way, reach_of, sentences as sentences_on
+from offload.cli.savings_sent import is_store, print_sent
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
 from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
@@ -121,7 +122,7 @@ class _SavingsReport:
 
 
 def savings(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]")] = None,
+    places: Annotated[list[str] | None, typer.Argument(metavar="[FILE...]")] = None,
     *,
     policy: Annotated[
         str | None,
@@ -161,6 +162,7 @@ def savings(
 
     FILE is a Claude Code session, a Codex session, a chat in Anthropic or OpenAI format, or a folder of
     these; by default ~/.claude/projects and ~/.codex/sessions. Records are stored only if --store is given.
+    For a store, it shows what offloading saved in the sessions of `wrap`, a gateway or an agent.
 
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
     cache misses if the file has usage. The retrieval tools and read-backs are part of the cost: where the
@@ -169,9 +171,12 @@ def savings(
 
     Example: offload savings ~/.claude/projects --model claude-opus-5-5
     """
-    if way is not None and policy is not None:
-        raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
-    name, files = way or policy or "balanced", files or _recorded()
+    others = (way, model, prices, store, shows_all or None, is_verbose or None)
+    _check(places or [], policy, way, is_alone=all(option is None for option in (policy, *others)))
+    if places and is_store(places[0]):
+        print_sent(places[0], as_json=as_json)
+        return
+    name, files = way or policy or "balanced", [*map(Path, places or ())] or _recorded()
     report = _SavingsReport(lists_items=is_verbose)
     chosen = reach_of(way).policy if way else _policy(name)
     cards = Prices(Path(prices) if prices else None, model)
@@ -196,13 +201,23 @@ def savings(
         raise typer.Exit(1)
 
 
+def _check(places: Sequence[str], policy: str | None, way: str | None, *, is_alone: bool) -> None:
+    """Raise `ConfigError` for arguments that exclude each other."""
+    if way is not None and policy is not None:
+        raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
+    if any(map(is_store, places)) and not (is_alone and len(places) == 1):
+        raise ConfigError("a store has what was sent: name it alone, and of the options only --json")
+
+
 def _recorded() -> list[Path]:
     """Return the folders of coding agents' sessions that exist. Raises `NotFoundError` if there is none."""
     homes = (("CLAUDE_CONFIG_DIR", ".claude", "projects"), ("CODEX_HOME", ".codex", "sessions"))
     folders = [Path(os.environ.get(name) or Path.home() / home) / kind for name, home, kind in homes]
     there = [folder for folder in folders if folder.is_dir()]
     if not there:
-        raise NotFoundError(f"no recorded sessions in {' or '.join(map(str, folders))}: name a FILE")
+        raise NotFoundError(
+            f"no recorded sessions in {' or '.join(map(str, folders))}: name a FILE or a store"
+        )
     return there
 
 

@@ -99,13 +99,13 @@ _ALSO_CALLED = {
     "query": "sql select",
     "rewind": "reset revert rollback checkout",
     "rm": "delete remove del",
+    "--install-completion": "completion completions",
     "savings": "cost costs",
     "serve": "web ui browse",
     "show": "read view get print",
     "show --tail": "tail",
     "undelete": "restore undo",
     "verify": "check fsck",
-    "-h": "help",
 }
 _MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others.split()}
 # As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.
@@ -124,7 +124,15 @@ class _Commands(TyperGroup):
         return typer.main.get_command(_app_of(name)) if name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of `args`; the error of one that is called otherwise elsewhere names ours."""
+        """Return the command of `args`; the error of one that is called otherwise elsewhere names ours.
+
+        `help NAME` is the command NAME with the option -h.
+        """
+        if args == ["help"]:
+            typer.echo(ctx.get_help())
+            ctx.exit()
+        if args[0] == "help":
+            args = [*args[1:], "-h"]
         meant = _MEANT.get(args[0])
         if meant is not None:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant}'?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -13,7 +13,8 @@ import typer
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError
 from offload.base.schema import seconds_of
 from offload.base.text import size_text
-from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
+from offload.cli.options import JsonOption, LimitOption, SessionOption, StoreOption, ToolOption
+from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, is_of, note_unfit, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, count, metering, note
@@ -23,7 +24,7 @@ from offload.records.index.objects import list_session, list_sessions, session_n
 from offload.records.session.encryption import unfit_objects
 from offload.records.session.reader import SessionReader
 from offload.records.session.titles import MAX_READS, why_untitled, with_titles
-from offload.storage.layout import encode_part
+from offload.storage.layout import encode_part, is_link
 from offload.storage.store import path_of
 
 if TYPE_CHECKING:
@@ -59,10 +60,11 @@ def list_(
         str | None,
         typer.Option(metavar="TIME", help='Only what was stored since, as "2h", "7d" or "2026-11-30".'),
     ] = None,
-    sort: Annotated[_SortBy, typer.Option(help="Order; the newest or largest is first.")] = _SortBy.TIME,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
-    ] = None,
+    sort: Annotated[
+        _SortBy,
+        typer.Option(metavar="ORDER", help=f"Order: {', '.join(_SortBy)}; the newest or largest is first."),
+    ] = _SortBy.TIME,
+    limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a store, or the records of one session, newest first.
@@ -73,7 +75,11 @@ def list_(
         raise ConfigError("--tool selects the records of a session: name it with --session")
     opened, start = existing_store(store, session), _start(since)
     if session is None:
-        name, rows, titles = "session", [*_sessions(opened)], ""
+        name, sessions = "session", [*_sessions(opened)]
+        rows, titles = (
+            [row for row in sessions if isinstance(row, dict)],
+            _deleted(sessions, place_of(opened)),
+        )
     else:
         name, (rows, titles) = "record", _records(opened, session, tool)
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
@@ -81,9 +87,9 @@ def list_(
     listed = found[:limit]
     extent = f"{count(len(listed), 'record')} in" if session else extent_of(listed)
     rest = f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""
-    # A table of sessions has no column of titles without any, one of records none of agents.
-    optional = "agent" if session else "title"
-    empty = set() if any(row[optional] for row in listed) else {optional}
+    # A table has no column of titles, shared records or agents without any.
+    optional = ["agent"] if session else ["title", "shared"]
+    empty = {name for name in optional if not any(row[name] for row in listed)}
     shown = [{name: value for name, value in row.items() if name not in empty} for row in listed]
     facts: dict[str, object] = {"store": opened.url, **({"session": session} if session else {})}
     document = {**facts, f"{name}s": listed, "is_more": len(listed) < len(rows)}
@@ -215,13 +221,29 @@ def _checked(report: jobs.VerifyReport) -> str:
 
 
 def extent_of(rows: list[dict[str, Any]]) -> str:
-    """Return how many records and sessions the rows of sessions have, as the beginning of a sentence."""
-    records = sum(row["records"] for row in rows)
+    """Return how many records and sessions the rows of sessions have, as the beginning of a sentence.
+
+    A record counts in the session that stored it, not in those that read it too.
+    """
+    records = sum(row["records"] - row.get("shared", 0) for row in rows)
     return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 
 
-def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
-    """Yield a row for each session, then note how many do not fit the key of the store."""
+def _deleted(sessions: Sequence[dict[str, Any] | str], place: str) -> str:
+    """Return how to undo the deletion of sessions: of those among the rows that are names alone."""
+    names = [name for name in sessions if isinstance(name, str)]
+    if not names:
+        return ""
+    first, more = quoted(names[0]), f" and {len(names) - 1:,} more" * (len(names) > 1)
+    undo = f"offload undelete --session {first} --store {quoted(place)}"
+    return f"; deleted: {first}{more}; until a gc frees it: {undo}"
+
+
+def _sessions(store: OffloadStore) -> Iterator[dict[str, Any] | str]:
+    """Yield a row for each session, then note how many do not fit the key of the store.
+
+    A session that was deleted as a whole has no row; while it can be undone, its name is yielded.
+    """
     titles, unfit = task_titles(store, list_journals(store))
     # Of each session without a title, the smallest record.
     samples: dict[str, int] = {}
@@ -231,11 +253,18 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
             samples[smallest.key] = smallest.stored_bytes
         name = session_name(store, objects.part)
         infos = _infos(store, name) if objects.is_fork else objects.entries()
+        if not infos and objects.deleted:
+            if any(record.info.stored_bytes for record in objects.deleted):
+                yield name
+            continue
+        own = {info.ref for info in objects.entries() if not is_link(info.key)}
+        shared = sum(info.ref not in own for info in infos)
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
         newest = max((info.created_at for info in infos), default=None)
         stored_at = newest and _time(newest)
         title = titles.get(objects.part)
-        yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
+        counts = {"records": len(infos), "shared": shared}
+        yield {"session": name, "title": title, **counts, **sums, "stored_at": stored_at}
     note_unfit([*unfit.values(), *unfit_objects(store, samples)])
 
 

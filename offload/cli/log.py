@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, OffloadStore
+from offload import ConfigError, OffloadError, OffloadStore
 from offload.base.text import escape_controls
-from offload.cli.options import BranchOption, JsonOption, StoreOption
+from offload.cli.options import BranchOption, JsonOption, LimitOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, note_unfit, place_of
 from offload.cli.tables import Dollars, print_report
@@ -44,6 +44,7 @@ def log(
     branches: Annotated[
         bool, typer.Option("--branches", help="List the branches that rewinds left, newest first.")
     ] = False,
+    limit: LimitOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,10 +58,14 @@ def log(
         raise ConfigError("--at, --diff, --branch and --branches need a SESSION; `offload log` lists them")
     if sum([at is not None, diff is not None, branches]) > 1:
         raise ConfigError("--at, --diff and --branches exclude each other; give one of them")
+    if limit is not None and (at is not None or diff is not None or branches):
+        raise ConfigError(
+            "--limit is for the list of requests or sessions: leave out --at, --diff, --branches"
+        )
     numbers = None if diff is None else _numbers(diff)
     opened = existing_store(store, session)
     if session is None:
-        _log_sessions(opened, as_json=as_json)
+        _log_sessions(opened, limit, as_json=as_json)
         return
     timeline, place = Timeline(opened, session, branch=branch), {"store": opened.url, "session": session}
     if branches:
@@ -74,18 +79,26 @@ def log(
         facts = {**place, "request": numbers[1], "since": numbers[0], "changes": list(map(_plain, changes))}
         _print(facts, _compared(changes), as_json=as_json)
     else:
-        _log_requests(timeline, opened, session, as_json=as_json)
+        _log_requests(timeline, opened, session, limit, as_json=as_json)
 
 
-def _log_sessions(store: OffloadStore, *, as_json: bool) -> None:
+def _log_sessions(store: OffloadStore, limit: int | None, *, as_json: bool) -> None:
     rows = sorted(_journals(store), key=lambda row: str(row["sent_at"] or ""), reverse=True)
     note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
-    summary = f"{count(len(rows), 'session')} with requests in {place_of(store)}{note}"
-    print_report(rows, summary, as_json=as_json, document={"store": store.url, "sessions": rows})
+    listed = rows[:limit]
+    summary = f"{count(len(listed), 'session')} with requests in {place_of(store)}{_rest(rows, listed)}{note}"
+    print_report(listed, summary, as_json=as_json, document={"store": store.url, "sessions": listed})
 
 
-def _log_requests(timeline: Timeline, store: OffloadStore, session: str, *, as_json: bool) -> None:
-    rows = [_row(request, cost) for request, cost in zip(timeline, costs_of(timeline), strict=True)][::-1]
+def _rest(rows: Sequence[object], listed: Sequence[object]) -> str:
+    return f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""
+
+
+def _log_requests(
+    timeline: Timeline, store: OffloadStore, session: str, limit: int | None, *, as_json: bool
+) -> None:
+    found = [_row(request, cost) for request, cost in zip(timeline, costs_of(timeline), strict=True)][::-1]
+    rows = found[:limit]
     note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
     if timeline.branches:
         note = f"; {count(len(timeline.branches), 'branch', 'branches')} left by a rewind, see --branches"
@@ -95,7 +108,7 @@ def _log_requests(timeline: Timeline, store: OffloadStore, session: str, *, as_j
     # A table has no column without a value.
     known = {name for row in rows for name, value in row.items() if value is not None}
     shown = [{name: value for name, value in row.items() if name in known} for row in rows]
-    summary = f"{count(len(rows), 'request')} in {place_of(store, session)}{note}"
+    summary = f"{count(len(rows), 'request')} in {place_of(store, session)}{_rest(found, rows)}{note}"
     document = {"store": store.url, "session": session, "requests": rows}
     print_report(shown, summary, as_json=as_json, document=document)
 
@@ -127,15 +140,38 @@ def _journals(store: OffloadStore) -> Iterator[dict[str, Any]]:
     note_unfit([*unfit.values()])
     for part, one in journals.items():
         with suppress(InvalidKeyError):
+            name = session_name(store, part)
+            about = {"session": name, "title": titles.get(part)}
+            # A fork has the requests of its parent too.
+            if one.first.parent is not None and (figures := _figures(store, name)):
+                yield {**about, **figures}
+                continue
             yield {
-                "session": session_name(store, part),
-                "title": titles.get(part),
+                **about,
                 "requests": one.requests,
                 "sent_at": one.sent and datetime.fromtimestamp(one.sent.at / 1000, UTC),
                 "tokens": one.sent and one.sent.tokens,
                 "offloaded": one.sent and one.sent.tokens_offloaded,
                 "model": one.model,
             }
+
+
+def _figures(store: OffloadStore, fork: str) -> dict[str, Any] | None:
+    """Return the figures of a fork; None if it has no request, or those of its parent cannot be read."""
+    try:
+        timeline = Timeline(store, fork)
+    except OffloadError:
+        return None
+    if not timeline:
+        return None
+    last = timeline[-1]
+    return {
+        "requests": len(timeline),
+        "sent_at": last.time,
+        "tokens": last.tokens,
+        "offloaded": last.tokens_offloaded,
+        "model": last.model,
+    }
 
 
 def _numbers(text: str) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def models(
     if as_json:
         print_json({"models": rows})
     else:
-        print_table([{**row, **{name: _dollars(row[name]) for name in _PRICES}} for row in rows])
+        print_table([{**row, "kept": _duration(row["kept"]), **_dollars(row)} for row in rows])
 
 
 _PRICES = ("input", "cached", "written")
@@ -61,8 +61,15 @@ def _row(name: str) -> dict[str, Any]:
     }
 
 
-def _dollars(price: float | None) -> Dollars | None:
-    return None if price is None else Dollars(price)
+def _dollars(row: dict[str, Any]) -> dict[str, Dollars | None]:
+    return {name: None if row[name] is None else Dollars(row[name]) for name in _PRICES}
+
+
+def _duration(seconds: int | None) -> str | None:
+    """Return how long the provider keeps a prompt in its cache, as "5 min" or "24 h"."""
+    if seconds is None or seconds % 60:
+        return None if seconds is None else f"{seconds} s"
+    return f"{seconds // 3600} h" if seconds % 3600 == 0 else f"{seconds // 60} min"
 
 
 def _print_old(days: int, *, as_json: bool) -> None:

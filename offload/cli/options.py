@@ -50,6 +50,9 @@ BranchOption = Annotated[
     str | None,
     typer.Option("--branch", metavar="ID", help="A branch that a rewind left, see `offload log --branches`."),
 ]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
+]
 IdArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id or its beginning, `last`, placeholder, or path of a context file."),

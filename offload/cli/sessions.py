@@ -41,7 +41,6 @@ def show(
         str | None,
         typer.Option(
             "--lines",
-            "-n",
             metavar="FIRST:LAST",
             help="Show these lines, from 1, in place of --offset and --limit.",
         ),

@@ -33,6 +33,7 @@ _LEFT_OUT = (
     "item_type",
     "lines",
     "marked_bytes",
+    "shared",
     "pinned",
     "stored_bytes",
     "model",

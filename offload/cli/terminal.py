@@ -23,7 +23,7 @@ class Told(Protocol):
 
 
 # The units of an age, the largest first.
-_AGES = (("day", 86_400), ("hour", 3600), ("minute", 60))
+_AGES = (("day", 86_400), ("hour", 3600), ("min", 60))
 _MAX_AGE = timedelta(days=30)
 
 # Record texts are data: no markup, no emoji codes, no colors guessed from their words.
@@ -87,7 +87,7 @@ def age(moment: datetime) -> str:
     seconds = abs(passed).total_seconds()
     for unit, size in _AGES:
         if seconds >= size:
-            ago = count(int(seconds // size), unit)
+            ago = count(int(seconds // size), unit, plural="min" if unit == "min" else "")
             return f"{ago} ago" if passed > timedelta() else f"in {ago}"
     return "now"
 

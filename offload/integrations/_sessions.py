@@ -115,7 +115,7 @@ def folder_session() -> str:
     """
     folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
     readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
-    return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+    return f"{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def is_error(answer: str) -> bool:

@@ -107,7 +107,7 @@ def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(
     store = Offloader(project.parent / "store").store
     [timeline] = {key.key.split("/")[1] for key in store.keys("j/")}
     assert len(Timeline(store, timeline)) == len(BODIES)
-    assert min(index.sessions(store), key=len).startswith("mcp-project-")
+    assert min(index.sessions(store), key=len).startswith("project-")
 
 
 def test_shadow_requests_are_counted_in_a_line_of_their_own(project, upstream):

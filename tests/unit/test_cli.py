@@ -18,12 +18,13 @@ import prepared
 import pytest
 from command import Run, is_one_line_from_us
 from strength import thinned
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from offload import Offloader
 from offload.__main__ import main
 from offload.base.text import escape_controls
-from offload.cli.app import COMMANDS, app
+from offload.cli.app import COMMANDS, _app_of, app
 from offload.replay.sample import conversation
 
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J"
@@ -390,13 +391,30 @@ def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
         assert f"Example: offload {command}" in CliRunner().invoke(app, [command, "--help"]).output
 
 
+def test_n_is_the_number_of_rows_wherever_a_command_has_it() -> None:
+    meant = {
+        (name, option.name)
+        for name in COMMANDS
+        for option in get_command(_app_of(name)).params
+        if "-n" in option.opts
+    }
+    assert meant == {("ls", "limit"), ("log", "limit"), ("search", "limit")}
+
+
+def test_help_of_a_command_is_asked_for_in_two_ways_and_names_the_orders_of_ls() -> None:
+    for words in ([], ["ls"], ["catalog", "export"]):
+        asked, option = (CliRunner().invoke(app, call) for call in (["help", *words], [*words, "-h"]))
+        assert (asked.exit_code, asked.output) == (0, option.output)
+    assert "time, tokens, size, name;" in CliRunner().invoke(app, ["help", "ls"]).output
+
+
 def test_a_mistyped_command_is_code_2_and_the_meant_one_is_named(offload: Run) -> None:
     for wrong, meant in {
         "verfy": "verify",
         "delete": "rm",
         "list": "ls",
         "sql": "query",
-        "help": "-h",
+        "completion": "--install-completion",
     }.items():
         done = offload(wrong)
         assert done.returncode == 2
@@ -472,3 +490,12 @@ def test_an_answer_is_as_large_as_the_settings_say(
     assert 1000 < len(offload("show", ref, "--store", store).stdout) <= 2001
     monkeypatch.setenv("OFFLOAD_MAX_ANSWER_CHARS", "1")
     assert offload("show", ref, "--store", store).returncode == 2
+
+
+def test_the_page_on_the_command_line_names_each_command_in_a_table_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (`.+?`) \|", page.partition("## Commands")[2].partition("## Exit")[0], re.MULTILINE
+    )
+    named = {words.split()[0] for row in rows for words in re.findall(r"`([^`]+)`", row)}
+    assert named == COMMANDS.keys() | {"views"}  # catalog views

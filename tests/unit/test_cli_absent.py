@@ -539,7 +539,13 @@ def test_names_that_cannot_be_told_apart_when_shortened_are_shown_whole(table: T
 @pytest.mark.parametrize(
     ("passed", "said"),
     [
-        *((0, "now"), (59, "now"), (60, "1 minute ago"), (3 * 3600 + 59, "3 hours ago")),
+        *(
+            (0, "now"),
+            (59, "now"),
+            (60, "1 min ago"),
+            (33 * 60, "33 min ago"),
+            (3 * 3600 + 59, "3 hours ago"),
+        ),
         *((86_400 * 2, "2 days ago"), (-7200, "in 1 hour")),
     ],
 )
@@ -609,7 +615,7 @@ def test_a_mistyped_name_is_answered_with_the_most_similar(
     for number in range(9):
         Offloader(str(store), session=f"other-{number}").offload_text(TEXT)
     Offloader(str(store), session="research-42").offload_text(TEXT)
-    done = run(*call.replace("STORE", str(store)).replace("FILE", str(store)).split())
+    done = run(*call.replace("STORE", str(store)).replace("FILE", "chat.json").split())
     assert done.stderr.endswith(f"{hint}\n")
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import Run
 from forks import journaled, keys, run as run_loop
+from kit.conversation import from_model, from_user, one_turn
 from kit.store import steps
 
-from offload import Offloader, StoredObject
+from offload import Offloader, StoredObject, share
 from offload.integrations._sessions import folder_session
+from offload.records.session.reader import SessionReader
+from offload.replay import replay_journal
 from offload_backends.local import LocalStore
 
 LOG = "".join(f"{n} a line of the log\n" for n in range(2000))
@@ -319,3 +324,70 @@ def test_last_is_the_newest_record_of_the_folder_or_else_of_the_store(
     (tmp_path / "empty").mkdir()
     done = run("show", "last", "--store", tmp_path / "empty")
     assert (done.returncode, "no record yet in" in done.stderr) == (1, True)
+
+
+# Records that several sessions read, and sessions that were deleted
+
+
+def test_a_record_that_other_sessions_read_too_counts_once_in_a_total(run: Run, tmp_path: Path) -> None:
+    off = Offloader(str(tmp_path / "store"), session="a", journal=True)
+    ref = off.offload(one_turn(LOG)).records[0].ref
+    off.fork("b")
+    Offloader(off.store, session="c").offload_text(f"own {LOG}", tool_name="Bash")
+    share(off.store, "a", ref, to="c")
+
+    rows = json.loads(run("ls", tmp_path / "store", "--json").stdout)["sessions"]
+    assert {row["session"]: (row["records"], row["shared"]) for row in rows} == {
+        "a": (1, 0),
+        "b": (1, 1),
+        "c": (2, 1),
+    }
+    for command in ("ls", "du"):
+        assert "\n2 records in 3 sessions of " in run(command, tmp_path / "store").stdout
+    counted = json.loads(run("log", tmp_path / "store", "--json").stdout)["sessions"]
+    assert {row["session"]: row["requests"] for row in counted} == {"a": 1, "b": 1}
+
+
+def test_log_lists_the_newest_requests_and_says_how_many_more_there_are(run: Run, tmp_path: Path) -> None:
+    off = Offloader(str(tmp_path / "store"), session="a", journal=True)
+    messages = [from_user("go")]
+    for number in range(3):
+        off.offload(messages)
+        messages += [from_model(f"answer {number}"), from_user("on")]
+    listed = json.loads(run("log", "a", "-n", 2, tmp_path / "store", "--json").stdout)["requests"]
+    assert [row["request"] for row in listed] == [3, 2]
+    shown = run("log", "a", "--limit", 2, tmp_path / "store").stdout
+    assert "2 requests in session a of " in shown
+    assert "; 1 not listed" in shown
+    assert run("log", "a", "--at", 1, "-n", 2, tmp_path / "store").returncode == 2
+
+
+def test_ls_names_a_deleted_session_with_its_undo_and_not_after_gc(run: Run, store: Path) -> None:
+    session, before = "s", run("ls", store).stdout
+    run("rm", "--session", session, "--yes", store)
+    [row, *_] = re.findall(r"deleted: .*: (offload undelete .*)\n", run("ls", store).stdout)
+    assert session not in [
+        one["session"] for one in json.loads(run("ls", store, "--json").stdout)["sessions"]
+    ]
+    assert run(*shlex.split(row)[1:]).returncode == 0
+    assert run("ls", store).stdout.replace("now", "") == before.replace("now", "")
+    run("rm", "--session", session, "--yes", store)
+    assert run("gc", "--grace", "0s", "--yes", store).returncode == 0
+    assert "; deleted: " not in run("ls", store).stdout
+
+
+def test_savings_of_a_store_are_those_of_its_requests_as_they_were_sent(run: Run, tmp_path: Path) -> None:
+    off = Offloader(str(tmp_path / "store"), session="a", journal=True, model="claude-opus-5")
+    messages = one_turn(LOG * 3)
+    for number in range(3):
+        off.offload(messages)
+        messages = [*messages, from_model(f"answer {number}"), from_user("on")]
+    account = replay_journal(SessionReader(off.store, "a"))
+    found = json.loads(run("savings", tmp_path / "store", "--json").stdout)
+    assert [(row["session"], row["requests"], row["dollars"]) for row in found["sessions"]] == [
+        ("a", 3, account.dollars)
+    ]
+    assert account.saved > 0
+    assert found["total"]["dollars_saved"] == pytest.approx(account.saved)
+    assert f"Offloading saved ${account.saved:.3f} of " in run("savings", tmp_path / "store").stdout
+    assert "name it alone" in run("savings", tmp_path / "store", "--policy", "economy").stderr

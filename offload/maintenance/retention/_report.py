@@ -15,7 +15,7 @@ from offload.maintenance.jobs.each import each_session
 from offload.maintenance.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.records.index.objects import SessionObjects
 from offload.records.record import RecordInfo
-from offload.storage.layout import CLOCK, DeletionReason
+from offload.storage.layout import CLOCK, DeletionReason, is_link
 from offload.storage.store import OffloadStore
 
 Protection = Literal["pinned", "active", "shared", "forked"]
@@ -92,10 +92,10 @@ class StoreUsage:
 
     Attributes:
         session: its name; a name too long for a key ends in an ellipsis.
-        records: the number of readable records.
-        stored_bytes: their bytes in the store.
+        records: the number of readable records that it stored; those that others share with it count there.
+        stored_bytes: the bytes of its objects in the store.
         marked: the number of records that are marked for deletion but not deleted yet.
-        marked_bytes: their bytes.
+        marked_bytes: the bytes of these.
         pinned: the number of pinned records; all of them in a pinned session.
         last_use: the time of its last use by the store's clock, 0 if unknown.
     """
@@ -144,13 +144,14 @@ def _usage_of(
     part = objects.part
     marks = read_marks(store, part) if all_marks is None else all_marks.get(part, UNMARKED)
     marked = [record.info for record in objects.deleted if record.info.stored_bytes]
+    own = [info for info in objects.records if not is_link(info.key)]
     return StoreUsage(
         session=objects.name,
-        records=len(objects.records),
+        records=len(own),
         stored_bytes=size_of(objects.records),
         marked=len(marked),
         marked_bytes=size_of(marked),
-        pinned=sum(marks.is_pinned(info.ref) for info in objects.records),
+        pinned=sum(marks.is_pinned(info.ref) for info in own),
         last_use=max(objects.newest, marks.last_use),
     )
 

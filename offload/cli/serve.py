@@ -17,7 +17,9 @@ def serve(
     *,
     port: Annotated[
         int | None,
-        typer.Option(min=1024, max=65535, metavar="N", help="Port from 1024 on [default: a free one]."),
+        typer.Option(
+            min=1024, max=65535, metavar="N", help="Port from 1024 on [default: one for each store]."
+        ),
     ] = None,
     allows_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Allow visitors to pin, unpin and delete records.")
@@ -27,7 +29,8 @@ def serve(
 ) -> None:
     """Browse a store in a web page, read-only and reachable from this machine only.
 
-    It prints a URL that works once, in one browser.
+    It prints a URL that works once, in one browser. After a restart, a page that was open asks for the
+    new one.
 
     Example: offload serve ./context
     """
@@ -42,7 +45,7 @@ def serve(
             # A browser of the terminal returns when the user closes it.
             threading.Thread(target=_open, args=[address], daemon=True).start()
 
-    serve_pages(opened, port=port or 0, allows_changes=allows_changes, announce=announce)
+    serve_pages(opened, port=port, allows_changes=allows_changes, announce=announce)
 
 
 def _open(address: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,6 +26,8 @@ from offload.web._site import Site
 from offload.web._store_pages import StorePages
 
 _LOOPBACK = "127.0.0.1"
+# The ports of stores, below those that systems give to connections.
+_FIRST_PORT, _PORTS = 20_000, 10_000
 # HTTP status and title by error; the first match counts.
 _FAILURES: tuple[tuple[type[errors.OffloadError], int, str], ...] = (
     (errors.ExpiredError, 410, "Deleted"),
@@ -55,20 +59,34 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
 
 
 def serve(
-    store: OffloadStore, *, port: int = 0, allows_changes: bool = False, announce: Callable[[str], None]
+    store: OffloadStore,
+    *,
+    port: int | None = None,
+    allows_changes: bool = False,
+    announce: Callable[[str], None],
 ) -> None:
     """Serve the pages of a store to this machine only, until the process is stopped.
 
-    Takes the arguments of `web_app`; port 0 is a free one. `announce` is called with the URL to open, which
-    works once. Raises `ConfigError` if the port is not available.
+    Takes the arguments of `web_app`. Port 0 is a free one; None is the same one for a store each time, or a
+    free one if that is in use. `announce` is called with the URL to open, which works once. Raises
+    `ConfigError` if the port is not available.
     """
-    server = listening(_LOOPBACK, port)
+    server = _listening(store.url, port)
     port = server.getsockname()[1]
     app = web_app(store, port, allows_changes=allows_changes)
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
     announce(f"http://{_LOOPBACK}:{port}/?ticket={app.ticket}")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[server])
+
+
+def _listening(url: str, port: int | None) -> socket.socket:
+    """Return a socket that listens on a port, by default on that of the store at a URL if it is free."""
+    if port is None:
+        digest = hashlib.sha256(url.encode()).digest()
+        with suppress(errors.ConfigError):
+            return listening(_LOOPBACK, _FIRST_PORT + int.from_bytes(digest[:4]) % _PORTS)
+    return listening(_LOOPBACK, port or 0)
 
 
 def _file(request: Request) -> Response:

@@ -27,7 +27,7 @@ from offload.web._contents import find as find_matches, kind_of_content, outline
 from offload.web._paging import number_in, page_at, text_page
 from offload.web._site import AT_RECORD, OPEN_SESSIONS, SHOWN, Site, Values, file_of
 from offload.web._versions import changes
-from offload.web._views import arguments, image_type, table, view_of
+from offload.web._views import arguments, image_type, is_markdown, rendered, table, view_of
 
 _SQL, _SQL_OF_LINES = "SELECT * FROM t LIMIT 50", "SELECT * FROM lines LIMIT 50"
 _ROWS_CHARS, _CELL_CHARS = 200_000, 500
@@ -65,12 +65,15 @@ class RecordPages:
         if "line" in query or "char" in query:
             return self._to_page(request, query)
         number = number_in(query, "page", 1)
+        if "markdown" in query:
+            return self._show(request, "content", _markdown, page=None)
         if "page" in query:
             return self._show(
                 request,
                 "content",
                 lambda record: {
                     "view": view_of(record),
+                    "is_markdown": is_markdown(record),
                     "page": _colored_page(record, number, has_controls="raw" in query),
                 },
             )
@@ -92,7 +95,7 @@ class RecordPages:
                 return {"view": "tree", "outline": outline(record.content, "", 1)}
         except ConfigError as error:
             return {"view": "text", "page": _colored_page(record, 1), "fault": str(error)}
-        return {"view": "text", "page": _colored_page(record, 1)}
+        return {"view": "text", "page": _colored_page(record, 1), "is_markdown": is_markdown(record)}
 
     def model(self, request: Request) -> Response:
         """Show the placeholder next to the beginning of the text."""
@@ -202,6 +205,7 @@ class RecordPages:
             "header": None,
             "counts": None,
             "fault": None,
+            "is_markdown": False,
         }
         try:
             record = reader.read(info.ref)
@@ -216,6 +220,14 @@ class RecordPages:
                 request, "damaged.html", 500, **values | {"damage": str(error), "number": number}
             )
         return self._site.render(request, f"{tab}.html", **values)
+
+
+def _markdown(record: StoredRecord) -> Values:
+    """Return the values of a record as rendered Markdown; its text with the reason if it is none."""
+    try:
+        return {"view": "Markdown", "html": rendered(record)}
+    except ConfigError as error:
+        return {"view": "text", "page": _colored_page(record, 1), "fault": str(error)}
 
 
 def _colored_page(record: StoredRecord, number: int, *, has_controls: bool = False) -> Values:

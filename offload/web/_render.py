@@ -72,5 +72,6 @@ _templates.filters |= {
     "size": _size,
     "time": _time,
     "compact": compact,
+    "tokens": lambda number: f"{compact(number)} token{'' if number == 1 else 's'}",
     "dollars": _dollars,
 }

@@ -22,7 +22,7 @@ from offload.reading.timeline.titles import JournalSummary, list_journals, task_
 from offload.records.index.objects import SessionObjects, list_sessions
 from offload.records.record.titles import words_of_query
 from offload.records.session.titles import why_untitled
-from offload.storage.layout import decode_part, session_part
+from offload.storage.layout import decode_part, is_link, session_part
 from offload.storage.store import OffloadStore
 from offload.web._paging import in_order, list_page, order_of
 from offload.web._plot import plot
@@ -90,7 +90,8 @@ class StorePages:
                 _ACCOUNT_SECONDS,
             ),
             live_since=time.time() - Retention().live_for,
-            **{name: sum(s[name] for s in listed) for name in ("records", "files", "tokens", "stored_bytes")},
+            **{name: sum(s["sums"][name] for s in listed) for name in ("records", "tokens")},
+            **{name: sum(s[name] for s in listed) for name in ("files", "stored_bytes")},
             plot=plot(point for s in listed for point in s["points"]),
         )
 
@@ -146,6 +147,8 @@ def _summary(
 ) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
     infos = objects.entries()
+    # A record that another session shares counts there.
+    own = [info for info in infos if not is_link(info.key)]
     newest = max(infos, key=lambda info: (info.created_at, info.key), default=None)
     ends = [
         newest.created_at if newest else 0.0,
@@ -158,10 +161,11 @@ def _summary(
         "records": len(infos),
         "files": file_count(store, infos),
         "tokens": sum(info.tokens for info in infos),
+        "sums": {"records": len(own), "tokens": sum(info.tokens for info in own)},
         "stored_bytes": sum(info.stored_bytes for info in infos),
         "deleted": len(objects.deleted),
         "newest": newest,
         "used": max(ends),
         "is_pinned": mark is not None and mark.session_pin is not None,
-        "points": [(info.created_at, info.tokens) for info in infos],
+        "points": [(info.created_at, info.tokens) for info in own],
     }

@@ -1,9 +1,13 @@
-"""The view that a record opens with: a table, tool-call arguments, a tree of JSON, an image, or its text."""
+"""The views of a record: a table, arguments of a tool call, a tree of JSON, an image, Markdown, its text."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from offload.base.text import escape_controls
 from offload.errors import ConfigError
 from offload.messages.media import media_facts
 from offload.reading.tables._database import WrittenTable
@@ -31,6 +35,7 @@ _PAGE_ROWS = 50
 _IMAGES = frozenset(["image/png", "image/jpeg", "image/gif", "image/webp"])
 _IMAGE_HEAD = 100
 _ARGUMENT_CHARS = 8000
+_MARKDOWN_CHARS = 256 * 1024
 
 
 def view_of(record: StoredRecord) -> RecordView:
@@ -47,6 +52,20 @@ def view_of(record: StoredRecord) -> RecordView:
         return "table"
     is_tree = kind == "JSON" and counts.lines <= _TREE_LINES and counts.bytes <= _TREE_BYTES
     return "tree" if is_tree else "text"
+
+
+def is_markdown(record: StoredRecord) -> bool:
+    """Return whether a record is Markdown that can be rendered, judged by the ends of its content."""
+    return record.content.chars <= _MARKDOWN_CHARS and kind_of_content(record.content).name == "Markdown"
+
+
+def rendered(record: StoredRecord) -> Markup:
+    """Return the Markdown of a record as HTML; HTML and images in it are shown as text."""
+    if not is_markdown(record):
+        raise ConfigError(f"only Markdown of at most {_MARKDOWN_CHARS:,} characters is rendered")
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    text = escape_controls(record.content.text(0, record.content.chars))
+    return Markup(renderer.render(text))  # noqa: S704 # the renderer escapes HTML, and refuses links to scripts
 
 
 def image_type(record: StoredRecord) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from large import Clock, LargeStore, fill
-from pages import ORIGIN, Html, path_of, stranger, visitor
+from pages import ORIGIN, Html, path_of, serving, stranger, visitor
 from retained import clocked, opened, put, ref_of, text_of
 
+from offload import Offloader, open_store, share
 from offload.engine.policy import Retention
 from offload.maintenance.retention import collect
 from offload_backends.memory import MemoryStore
@@ -47,6 +49,24 @@ def test_the_ticket_opens_the_page_once_and_for_one_browser(store):
     cookie = opened.headers["set-cookie"]
     assert {"httponly", "samesite=strict", "path=/"} <= {part.strip().lower() for part in cookie.split(";")}
     assert ticket not in cookie
+
+
+def test_the_address_of_a_store_is_the_same_after_a_restart_and_asks_for_the_new_ticket(tmp_path):
+    off = Offloader(tmp_path / "store", session="s")
+    ref = ref_of(off.offload_text("a line\n" * 9000))
+    share(off.store, "s", ref, to="t")
+    ports = []
+    for _ in range(2):
+        with serving(tmp_path / "store") as (address, _):
+            ports.append(urlsplit(address).port)
+    assert ports[0] == ports[1]
+
+    client, ticket = stranger(open_store(tmp_path / "store"))
+    asked = Html(client.get("/").text)
+    assert ("input", "ticket") in [(tag, attrs.get("name")) for tag, attrs in asked.tags]
+    assert client.get("/", params={"ticket": ticket}).status_code == 200
+    # A record that two sessions read is one.
+    assert {"Sessions2", "Records1"} <= set(Html(client.get("/").text).text.split())
 
 
 def test_without_the_cookie_no_page_says_anything_of_the_store(store):

@@ -346,3 +346,24 @@ def test_the_page_of_an_answer_shows_the_text_that_other_records_have(store: Mem
     delete(store, "s", [reading.ref])
     assert client.get(path_of("s", info.ref)).status_code == 410
     assert client.get(path_of("s")).status_code == 200
+
+
+def test_markdown_is_rendered_on_request_without_its_html_images_and_scripts(store: MemoryStore) -> None:
+    text = "# Title\n\n" + "\n".join(
+        f"## Part {n}\n\n- **bold** <script>alert({n})</script> ![x](/s/s) [bad](javascript:a) [good](https://a.b)\n"
+        for n in range(200)
+    )
+    ref, other = put_text(store, text), put_text(store, LOG, tool_use_id="2")
+    client = visitor(store)
+    plain = page(client, ref)
+    [link] = [each for each in plain.links if "markdown" in each]
+    shown = Html(client.get(link).text)
+    assert shown.count("h2") >= 200
+    assert shown.count("strong") == 200
+    assert [attrs["src"] for tag, attrs in shown.tags if tag == "img"] == ["/icon.svg"]
+    assert "<script>alert(7)" in shown.text
+    assert not [each for each in shown.links if each.startswith("javascript")]
+    assert "https://a.b" in shown.links
+    assert [each for each in shown.links if each.endswith("?page=1")]
+    assert not [each for each in page(client, other).links if "markdown" in each]
+    assert "only Markdown" in page(client, other, markdown=1).text

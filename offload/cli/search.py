@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from offload.cli.options import JsonOption, StoreOption
+from offload.cli.options import JsonOption, StoreOption, is_place
 from offload.cli.stores import place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, page, print_json, progress, visible
 from offload.errors import ConfigError, OffloadError
 from offload.reading.search import Passage
+from offload.storage.registry import is_root
 
 
 def search(
@@ -34,6 +36,7 @@ def search(
 
     Example: offload search retry timeout settings --session research-42
     """
+    words, store = _with_store(words, store)
     passages, records, chars, url = list[Passage](), 0, 0, ""
     unsearched: dict[str, str] = {}
     openers = sessions_to_search(store, sessions or [])
@@ -67,6 +70,14 @@ def search(
         note(f"{one_line(place)}: {one_line(why)}")
     in_sessions = f"{count(records, 'record')} of {count(len(openers), 'session')}"
     note(f"{count(len(best), 'passage')}; searched {chars:,} characters in {in_sessions}")
+
+
+def _with_store(words: list[str], store: str | None) -> tuple[list[str], str | None]:
+    """Return the words and the store: the last one of several words if that is a store and none is named."""
+    *others, last = words
+    is_url = "://" in last and not last.startswith(("http://", "https://"))
+    is_named = store is None and bool(others) and (is_url or (is_place(last) and is_root(Path(last))))
+    return (others, last) if is_named else (words, store)
 
 
 def _rows(passages: Sequence[Passage]) -> Iterator[str]:

@@ -376,6 +376,13 @@ def test_ls_names_a_deleted_session_with_its_undo_and_not_after_gc(run: Run, sto
     assert "; deleted: " not in run("ls", store).stdout
 
 
+def test_the_last_word_of_a_search_is_its_store_if_it_is_one(run: Run, store: Path) -> None:
+    named = run("search", "needle", "--store", store).stdout
+    assert "needle" in named
+    assert run("search", "needle", store).stdout == named
+    assert run("search", "needle", "thread", "https://a.b", "--store", store).returncode == 0
+
+
 def test_savings_of_a_store_are_those_of_its_requests_as_they_were_sent(run: Run, tmp_path: Path) -> None:
     off = Offloader(str(tmp_path / "store"), session="a", journal=True, model="claude-opus-5")
     messages = one_turn(LOG * 3)

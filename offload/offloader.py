@@ -210,7 +210,7 @@ class Offloader:
             from offload.engine.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
-        # The setting `agent`, a table for `AgentConfig`, is no argument of an offloader.
+        # An offloader has no argument `agent`: that setting is a table for `AgentConfig`.
         known = {name: overrides[name] for name in (Settings.model_fields.keys() & overrides) - {"agent"}}
         settings = load_config(folder=folder, file=file, arguments=known).settings
         arguments.pop("storage_options", None)

@@ -1,4 +1,4 @@
-"""The views of a record: a table, arguments of a tool call, a tree of JSON, an image, Markdown, its text."""
+"""The views of a record: a table, tool-call arguments, a tree of JSON, an image, Markdown, or its text."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ class Options(Hooks):
         """
         known = [option.name for option in fields(cls)]
         for name in arguments.keys() - known:
-            raise ConfigError(f"an offloader has no option {name!r}{did_you_mean(name, known)}")
+            meant = did_you_mean(name, [*known, "session", "storage_options"])
+            raise ConfigError(f"an offloader has no option {name!r}{meant}")
         policy, model = policies.policy_of(arguments.get("policy")), arguments.get("model")
         check_texts(model=model)
         given: dict[str, Any] = {**arguments, "policy": policy.for_model(model)}

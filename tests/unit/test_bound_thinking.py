@@ -10,6 +10,7 @@ import pytest
 from binding import MODEL, Binding, BoundError
 from kit.conversation import from_model, from_user, tool_result, tool_use
 from kit.store import CountedStore
+from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import BaseModel
 from strength import thinned
 
@@ -378,6 +379,16 @@ def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_tha
     provider.check(sent)
     assert len(provider.signatures(sent)) == 4
     assert off.restore(sent) == originals
+
+
+def test_thinking_stays_behind_message_objects_that_a_checkpoint_returned_with_all_fields_set() -> None:
+    off = Offloader("memory://", session="s", model=MODEL)
+    messages: list[Any] = [HumanMessage("the task")]
+    for turn in range(8):
+        assert off.offload(messages).history.thinking_removed == 0
+        messages = [type(message)(**message.model_dump()) for message in messages]
+        thinking = {"type": "thinking", "thinking": "so", "signature": f"signature-{turn}-{'x' * 40}"}
+        messages += [AIMessage([thinking]), HumanMessage("Go on.")]
 
 
 @pytest.mark.parametrize("chars", [400, 40_000])

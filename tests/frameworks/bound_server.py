@@ -15,34 +15,24 @@ from typing import Any
 from unittest.mock import patch
 
 from binding import Binding
-from frameworks import anthropic_server
-from frameworks.bound import BOUND
-from frameworks.scenario import Call, Script
+from frameworks import anthropic_server, bound
+from frameworks.scenario import Script, Turn
 
-# Tools of a run: one that reads files, which other policies show first, and one that does not.
-TOOLS = ("read_report", "query_sales")
-# Some results are small, some large.
-LINES = (5, 120, 30, 700)
 # The replies of a run.
 CALLS = 6
-
-
-def result(n: int) -> str:
-    """Return the result of call `n` of a tool; some are small, and none is equal to another."""
-    return "\n".join(f"{line}: value_{n}_{line} = {line * 7 % 1000}" for line in range(LINES[n % len(LINES)]))
 
 
 class Server(anthropic_server.Server):
     """The server of a model `model`."""
 
-    model = BOUND
+    model = bound.BOUND
 
     def answer(self, request: Any) -> Any:
         number = sum(message["role"] == "assistant" for message in request["messages"])
-        call: Call | str = Call(TOOLS[number % len(TOOLS)], {"n": number}, f"toolu_{number}")
+        turn: Turn = bound.call(number)
         if number % CALLS == CALLS - 1 or not request.get("tools"):
-            call = f"The answer {number}."
-        self.script = Script([lambda _: call])
+            turn = lambda _: f"The answer {number}."  # noqa: E731 # a turn like the others
+        self.script = Script([turn])
         return super().answer(request)
 
     def thinking_sent(self) -> int:
@@ -60,11 +50,12 @@ class Server(anthropic_server.Server):
 
 
 @contextmanager
-def serving(*, redacts: bool = True) -> Iterator[Server]:
+def serving(*, redacts: bool = True, model: str = bound.BOUND) -> Iterator[Server]:
     """Run a server for as long as the block takes; Anthropic's clients that are made meanwhile ask it."""
     given = {"ANTHROPIC_API_KEY": "k"}
     with Server(Script([]), Binding(), redacts=redacts) as server, patch.dict(os.environ, given):
         os.environ["ANTHROPIC_BASE_URL"] = server.url
+        server.model = model
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield server

@@ -2,68 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import ClassVar
 
 import pytest
-from binding import Binding
-from frameworks import scenario
-from frameworks.anthropic_server import serving
-from frameworks.bound import BOUND, check_bound_run, long_run, outputs
-from frameworks.scenario import QUERY, QUESTION, READER, Script, end
+from frameworks.bound_story import BoundStory
+from frameworks.scenario import QUERY, READER
 
 pytest.importorskip("agno", reason="in the environment of the group integration-agno")
 
 from agno.agent import Agent
-from agno.db.json import JsonDb
+from agno.db.in_memory import InMemoryDb
 from agno.models.anthropic import Claude
 from agno.tools.function import Function
+from frameworks.test_agno import arun, run, stream_run
 
 from offload.integrations.agno import OffloadTools
 
 
-def agent(server, offloading, output, folder):
-    def now(note: str = "") -> object:
-        return output()
-
-    client = {"base_url": server.url, "max_retries": 0}
-    return Agent(
-        model=Claude(id=BOUND, api_key="k", client_params=client),
-        tools=[
-            *(Function(name=name, description="D.", entrypoint=now) for name in (QUERY, READER)),
-            offloading,
-        ],
-        tool_hooks=[offloading.hook],
-        pre_hooks=[offloading.offload_input],
-        db=JsonDb(str(folder)),
-        add_history_to_context=True,
-        telemetry=False,
+class TestBoundStory(BoundStory):
+    ways = (run, arun, stream_run)
+    left_out: ClassVar = (
+        # It sees a result once, when the tool returns it, and no request.
+        "test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it",
+        "test_the_model_of_the_request_is_told",
     )
 
+    def restart(self):
+        self.offloading = OffloadTools(self.store)
+        self.db = getattr(self, "db", InMemoryDb())
 
-def run(agent):
-    return agent.run(QUESTION, session_id="alice")
+    def ask(self, text, way):
+        def call(note: str = "") -> object:
+            return self.output()
 
+        client = {"base_url": self.server.url, "max_retries": 0}
+        made = Agent(
+            model=Claude(id=self.server.model, api_key="k", client_params=client),
+            tools=[
+                *(Function(name=name, description="D.", entrypoint=call) for name in (QUERY, READER)),
+                self.offloading,
+            ],
+            tool_hooks=[self.offloading.hook],
+            pre_hooks=[self.offloading.offload_input],
+            db=self.db,
+            add_history_to_context=True,
+            telemetry=False,
+        )
+        self.messages = [message.to_dict() for message in way(made, asked=text).messages]
 
-def arun(agent):
-    return asyncio.run(agent.arun(QUESTION, session_id="alice"))
+    def restored(self):
+        return self.offloading.offloader("alice").restore(self.messages)
 
+    def results(self, messages):
+        return [message["content"] for message in messages if message["role"] == "tool"]
 
-def stream_run(agent):
-    [*_, last] = agent.run(QUESTION, session_id="alice", stream=True, yield_run_output=True)
-    return last
-
-
-@pytest.mark.parametrize("run", [run, arun, stream_run])
-def test_nothing_that_was_sent_changes_also_after_a_restart(store, run, tmp_path):
-    script = Script([*long_run().turns, scenario.ask(QUERY, "later"), end])
-    made: list[str] = []
-    output = outputs(made)
-    with serving(script, Binding()) as server:
-        for _ in range(2):
-            done = run(agent(server, OffloadTools(store), output, tmp_path))
-
-    check_bound_run(server)
-    off = OffloadTools(store).offloader("alice")
-    restored = off.restore([m.to_dict() for m in done.messages])
-    results = [m["content"] for m in restored if m["role"] == "tool" and m["tool_name"] in (QUERY, READER)]
-    assert results == made
+    def thinking(self, messages):
+        return sum("signature" in str(message) for message in messages)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from binding import Binding
 from frameworks.anthropic_server import serving
-from frameworks.bound import BOUND, TURNS, UNBOUND, call, check_bound_run, long_run, models_told, outputs
-from frameworks.scenario import QUERY, QUESTION, READER, Script, end
+from frameworks.bound import BOUND, long_run, outputs
+from frameworks.bound_story import BoundStory
+from frameworks.scenario import QUERY, QUESTION, READER
 
 pytest.importorskip("langchain_anthropic", reason="in the environment of the group integration-langchain")
 
@@ -21,66 +23,64 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from offload.integrations.langchain import OffloadMiddleware
 
-ASKED = {"messages": [HumanMessage(QUESTION)]}
 THREAD = {"configurable": {"thread_id": "alice"}, "recursion_limit": 100}
 
 
-def agent(server, *middleware, model=BOUND, saver=None, **options):
-    chat = ChatAnthropic(model=model, base_url=server.url, api_key="k", max_retries=0, **options)
-    return create_agent(chat, _tools(), middleware=middleware, checkpointer=saver or InMemorySaver())
-
-
-def _tools():
-    made = outputs()
-
+def agent(server, output, saver, *middleware, **options):
     def now(note: str = "") -> str:  # what the model writes in a long call
-        return made()
+        return output()
 
     async def later(note: str = "") -> str:
-        return made()
+        return output()
 
-    return [StructuredTool.from_function(now, later, name=name, description="D.") for name in (QUERY, READER)]
+    chat = ChatAnthropic(base_url=server.url, api_key="k", max_retries=0, **options)
+    tools = [
+        StructuredTool.from_function(now, later, name=name, description="D.") for name in (QUERY, READER)
+    ]
+    return create_agent(chat, tools, middleware=middleware, checkpointer=saver)
 
 
-def invoked(agent, given):
-    return agent.invoke(given, THREAD)["messages"]
+def invoked(agent, text):
+    return agent.invoke({"messages": [HumanMessage(text)]}, THREAD)["messages"]
 
 
-def ainvoked(agent, given):
+def ainvoked(agent, text):
     async def run():
-        return (await agent.ainvoke(given, THREAD))["messages"]
+        return (await agent.ainvoke({"messages": [HumanMessage(text)]}, THREAD))["messages"]
 
     return asyncio.run(run())
 
 
-WAYS = pytest.mark.parametrize("run", [invoked, ainvoked])
+class TestBoundStory(BoundStory):
+    ways = tuple(itertools.product((invoked, ainvoked), ({}, {"output_version": "v1"}, {"streaming": True})))
+    saver = None
 
+    def restart(self):
+        self.saver = self.saver or InMemorySaver()
+        self.middleware = OffloadMiddleware(self.store)
 
-@WAYS
-@pytest.mark.parametrize("options", [{}, {"output_version": "v1"}, {"streaming": True}])
-def test_nothing_that_was_sent_changes_also_after_a_restart_and_all_is_restored(store, run, options):
-    saver = InMemorySaver()
-    with serving(Script([*long_run().turns, call(TURNS), end]), Binding()) as server:
-        for _ in range(2):
-            middleware = OffloadMiddleware(store)
-            messages = run(agent(server, middleware, saver=saver, **options), ASKED)
+    def ask(self, text, way):
+        run, options = way
+        made = agent(
+            self.server, self.output, self.saver, self.middleware, model=self.server.model, **options
+        )
+        self.agent, self.messages = made, run(made, text)
 
-    check_bound_run(server)
-    restored = middleware.offloader("alice").restore(messages)
-    made = outputs()
-    results = [m.content for m in restored if isinstance(m, ToolMessage) and m.name in (QUERY, READER)]
-    assert results[: TURNS - 2] == [made() for _ in range(TURNS - 2)]
-    assert [m for m in restored if m.type == "ai"] == [m for m in messages if m.type == "ai"]
+    def restored(self):
+        return self.middleware.offloader("alice").restore(self.messages)
 
+    def results(self, messages):
+        return [m.content for m in messages if isinstance(m, ToolMessage)]
 
-def test_the_model_of_the_request_is_told(store, monkeypatch):
-    told = models_told(monkeypatch)
-    with serving(Script([call(0), call(1), end]), Binding()) as server:
-        invoked(agent(server, OffloadMiddleware(store), model=UNBOUND), ASKED)
+    def thinking(self, messages):
+        kinds = ("thinking", "redacted_thinking", "reasoning", "non_standard")
+        contents = [m.content for m in messages if m.type == "ai" and isinstance(m.content, list)]
+        return sum(block["type"] in kinds for content in contents for block in content)
 
-    # Before each request, and behind each tool.
-    assert len(told) == 5
-    assert set(told) == {UNBOUND}
+    def edit(self):
+        first = next(message for message in self.messages if isinstance(message, ToolMessage))
+        edited = first.model_copy(update={"content": "a shorter result"})
+        self.agent.update_state(THREAD, {"messages": [edited]})
 
 
 class Edits(AgentMiddleware):
@@ -99,12 +99,13 @@ class Edits(AgentMiddleware):
         ]
 
 
-@WAYS
+@pytest.mark.parametrize("run", [invoked, ainvoked])
 def test_thinking_that_a_provider_refuses_is_removed_once_and_the_run_goes_on(store, run):
     middleware = OffloadMiddleware(store)
     provider = Binding()
     with serving(long_run(), provider) as server:
-        messages = run(agent(server, middleware, Edits()), ASKED)
+        made = agent(server, outputs(), InMemorySaver(), middleware, Edits(), model=BOUND)
+        messages = run(made, QUESTION)
 
     assert len(server.refusals) == 1
     assert "bound to a different conversation" in server.refusals[0]

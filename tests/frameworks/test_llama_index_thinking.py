@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 pytest.importorskip("llama_index.core", reason="in the environment of the group integration-llama-index")
 
-from frameworks import bound_server
+from frameworks.bound_story import BoundStory
+from frameworks.scenario import QUERY, READER
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlock
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
@@ -21,72 +21,53 @@ from offload.messages.thinking import signed_thinking, with_thinking, without_th
 # LlamaIndex uses names of pydantic that are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
-RUNS = 3
 
+class TestBoundStory(BoundStory):
+    # Each run with or without a stream; LlamaIndex sends back no thinking that is not shown.
+    ways, redacts = (False, True), False
+    saved, edits = None, False
 
-def tool(name: str) -> FunctionTool:
-    def call(n: int) -> str:
-        return bound_server.result(n)
+    def restart(self):
+        self.offloading = OffloadContexts(self.store)
 
-    return FunctionTool.from_defaults(call, name=name, description="Sales.")
+    def ask(self, text, way):
+        asyncio.run(self._ask(text, streaming=way))
 
+    async def _ask(self, text, *, streaming):
+        def call(note: str = "") -> str:
+            return self.output()
 
-def agent(server: Any, offloading: OffloadContexts, *, streaming: bool) -> OffloadFunctionAgent:
-    llm = Anthropic(model=server.model, max_tokens=1000)
-    return OffloadFunctionAgent(
-        llm=llm,
-        tools=[*map(tool, bound_server.TOOLS)],
-        offloading=offloading,
-        system_prompt="You sell.",
-        streaming=streaming,
-    )
+        made = OffloadFunctionAgent(
+            llm=Anthropic(model=self.server.model, max_tokens=1000),
+            tools=[FunctionTool.from_defaults(call, name=n, description="Sales.") for n in (QUERY, READER)],
+            offloading=self.offloading,
+            system_prompt="You sell.",
+            streaming=streaming,
+        )
+        ctx = Context(made) if self.saved is None else Context.from_dict(made, self.saved)
+        options = {}
+        if self.edits:
+            memory = await ctx.store.get("memory")
+            messages = memory.get_all()
+            at = next(at for at, message in enumerate(messages) if message.role.value == "tool")
+            messages[at] = messages[at].model_copy(update={"blocks": [TextBlock(text="a shorter result")]})
+            memory.set(messages)
+            options = {"memory": memory}
+        await made.run(user_msg=text, ctx=ctx, **options)
+        self.saved = ctx.to_dict()
+        self.restored_messages = await self.offloading.restore(ctx, (await ctx.store.get("memory")).get_all())
 
+    def restored(self):
+        return self.restored_messages
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("restarts", [False, True])
-def test_no_request_changes_what_thinking_is_bound_to(store, streaming, restarts):
-    async def conversation(server: Any) -> Any:
-        offloading = OffloadContexts(store)
-        made = agent(server, offloading, streaming=streaming)
-        ctx = Context(made)
-        for n in range(RUNS):
-            if restarts:
-                offloading = OffloadContexts(store)
-                made = agent(server, offloading, streaming=streaming)
-                ctx = Context.from_dict(made, ctx.to_dict())
-            await made.run(user_msg=f"Question {n}?", ctx=ctx)
-        messages = (await ctx.store.get("memory")).get_all()
-        return messages, await offloading.restore(ctx, messages)
+    def results(self, messages):
+        return [message.content for message in messages if message.role.value == "tool"]
 
-    # LlamaIndex sends back no thinking that is not shown.
-    with bound_server.serving(redacts=False) as server:
-        messages, restored = asyncio.run(conversation(server))
-        bound_server.check(server, requests=RUNS * bound_server.CALLS, thinking=10)
-    calls = [b.tool_kwargs["n"] for m in restored for b in m.blocks if b.block_type == "tool_call"]
-    results = [m.content for m in restored if m.role.value == "tool"]
-    assert results == [bound_server.result(int(n)) for n in calls]
-    assert [m for m in restored if m.role.value != "tool"] == [m for m in messages if m.role.value != "tool"]
+    def thinking(self, messages):
+        return sum(block.block_type == "thinking" for message in messages for block in message.blocks)
 
-
-def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
-    async def conversation(server: Any) -> list[ChatMessage]:
-        made = agent(server, OffloadContexts(store), streaming=False)
-        ctx = Context(made)
-        await made.run(user_msg="Question?", ctx=ctx)
-        memory = await ctx.store.get("memory")
-        messages = memory.get_all()
-        result = next(m for m in messages if m.role.value == "tool")
-        edited = result.model_copy(update={"blocks": [TextBlock(text="a shorter result")]})
-        memory.set([edited if m is result else m for m in messages])
-        await made.run(user_msg="Question?", ctx=ctx, memory=memory)
-        return [*(await ctx.store.get("memory")).get_all()]
-
-    with bound_server.serving(redacts=False) as server:
-        messages = asyncio.run(conversation(server))
-        assert server.refusals == []
-        sent = server.thinking_sent()
-    kept = [b for m in messages for b in m.blocks if b.block_type == "thinking"]
-    assert len(kept) > sent, "the memory keeps what requests leave out"
+    def edit(self):
+        self.edits = True
 
 
 def test_thinking_that_was_removed_comes_back_as_it_was():

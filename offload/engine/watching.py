@@ -25,7 +25,7 @@ LAST_WATCHED, OLDER_WATCHED = 64, 256
 _MAX_DEPTH, _MAX_CONTAINERS = 40, 20_000
 # An artifact is read by code, not by the model, and may have any size: only its identity is compared.
 _NOT_LOOKED_INTO = "artifact"
-# Which fields were set says nothing of a message: a checkpoint of LangGraph comes back with all of them.
+# Which fields were set says nothing of a message: a checkpoint of LangGraph sets all of them.
 _NO_FIELDS = ("__dict__", "__weakref__", "__pydantic_fields_set__")
 _PLAIN = (str, int, float, bytes, type(None), type, ModuleType)
 _PLAIN_KINDS = frozenset({str, int, float, bool, bytes, type(None)})

@@ -61,7 +61,7 @@ class OffloadProvider(ContextProvider):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         super().__init__("offload")
         self._sessions = Sessions(store, **options)
-        # The same in each run: a session offers one more once it has two versions of a source.
+        # A session offers one more once it has two versions of a source, and thinking is bound to the tools.
         self._tools = self._sessions.own.tools.definitions()
 
     def offloader(self, session_id: str | None = None) -> Offloader:

@@ -135,17 +135,12 @@ class Freshness(NamedTuple):
 
 
 class Sources:
-    """The tool calls of one session that this process was passed.
-
-    Attributes:
-        has_versions: whether two different results of one request are stored.
-    """
+    """The tool calls of one session that this process was passed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         # The number of the last call, and of the last that was forgotten.
         self._count = self._forgotten = 0
-        self.has_versions = False
         # In order of their numbers; those whose messages were removed are also absent.
         self._calls: dict[CallKey, _TrackedCall] = {}
         self._absent: dict[CallKey, None] = {}
@@ -267,8 +262,6 @@ class Sources:
             call.refs += [] if ref in call.refs else [ref]
             if is_result and call.state != "gone":
                 call.ref = ref
-                others = self._same.get(call.request or b"", ())
-                self.has_versions |= any(c.ref not in (None, ref) and not _are_equal(c, call) for c in others)
 
     # Facts for the tools
 

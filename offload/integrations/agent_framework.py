@@ -61,8 +61,6 @@ class OffloadProvider(ContextProvider):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         super().__init__("offload")
         self._sessions = Sessions(store, **options)
-        # A session offers one more once it has two versions of a source, and thinking is bound to the tools.
-        self._tools = self._sessions.own.tools.definitions()
 
     def offloader(self, session_id: str | None = None) -> Offloader:
         """Return the `Offloader` of an agent session by its id; without one, that of `session`."""
@@ -80,7 +78,9 @@ class OffloadProvider(ContextProvider):
         """Add the retrieval tools, the instructions and the middleware to a run."""
         offloader = self.offloader(session.session_id)
         name = agent_named(offloader, getattr(agent, "name", None))
-        context.extend_tools(self.source_id, [_RetrievalTool(offloader, each) for each in self._tools])
+        context.extend_tools(
+            self.source_id, [_RetrievalTool(offloader, each) for each in offloader.tools.definitions()]
+        )
         context.extend_instructions(self.source_id, offloader.prompt())
         context.extend_middleware(
             self.source_id, [_ResultMiddleware(offloader, name), _RequestMiddleware(offloader, name)]

@@ -11,6 +11,7 @@ from kit.store import ActingStore
 from recorded import FILES, needed
 
 from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.reading.tools.answers import REPEATED
 from offload_backends.memory import MemoryStore
 
@@ -122,14 +123,16 @@ def test_a_second_read_is_named_and_both_can_be_compared(kind: str) -> None:
     chat.call("str_replace", EDIT, path="a.py", old_str="line 7 ", new_str="line seven ")
     chat.call("read_file", NEW, path="a.py")
     chat.messages.append(chat.said("assistant", "Done."))
-    assert "context_diff" not in str(off.tools.definitions())
+    offered = off.tools.definitions()
     out = off.offload(chat.messages)
     old, new = (record.ref for record in out.records)
 
     assert source_of(off, old) == (
         f"[read at call 1; edited at call 2 (str_replace); read again at call 3, as {new}]"
-    ), "the model does not have the tool yet"
-    assert "context_diff" in str(off.tools.definitions())
+    ), "the model does not have the tool"
+    assert off.tools.definitions() == offered, "thinking and the cache are bound to the tools"
+    off = off.with_options(tools=(*TOOL_NAMES, "context_diff"))
+    off.offload(chat.messages)
     call = f'context_diff(old="{old}", new="{new}")'
     assert source_of(off, old).endswith(f": {call}]")
     assert source_of(off, new) == f"[read at call 3; an older version, of call 1, is {old}: {call}]"

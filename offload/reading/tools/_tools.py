@@ -103,9 +103,7 @@ class Tools:
         return tuple(self._answered)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
-        """Return the offered tools as `tools=` of a request takes them.
-
-        They include context_diff once two versions of one source are stored, if this process saw both calls.
+        """Return the offered tools as `tools=` of a request takes them, the same in each request.
 
         Args:
             format: "anthropic" for the Messages API, "openai" for chat completions, "openai-responses" for
@@ -115,10 +113,8 @@ class Tools:
         Raises:
             ConfigError: another format.
         """
-        has_versions = DIFF in self._answered and self.sources.has_versions
-        names = check_names([*self._names, DIFF]) if has_versions else self._names
-        self._has_diff = DIFF in names
-        return definitions(format, names)
+        self._has_diff = DIFF in self._names
+        return definitions(format, self._names)
 
     def prompt(self) -> str:
         """Return the few lines for the system prompt that explain placeholders."""

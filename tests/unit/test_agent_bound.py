@@ -239,26 +239,29 @@ def test_no_thinking_is_removed_when_nothing_was_cut(tmp_path: Path) -> None:
     assert [message for message in loop.manager.messages if has_thinking(message)] == thinking
 
 
-@pytest.mark.parametrize("strategy", ["rounds", "selective"])
-@pytest.mark.parametrize(
-    ("model", "provider", "refusals"),
-    [
-        (MODEL, Binding, 0),
-        (None, Binding, 1),
-        ("house-model", Binding, 1),
-        ("claude-opus-6", Binding, 0),
-        ("kimi-k3", Binding, 1),
-        ("claude-opus-4-6", Binding, 1),
-        (MODEL, Requiring, 1),
-        (None, Requiring, 0),
-        ("house-model", Requiring, 0),
-        ("claude-opus-6", Requiring, 1),
-        *(
-            (name, Requiring, 0)
-            for name in ("kimi-for-coding", "minimax-m3", "z-ai/glm-5.3", "deepseek-v4-pro")
-        ),
-    ],
-)
+# By the model, and by what its provider requires: how many refusals tell it.
+ANSWERS: list[tuple[str | None, type[Binding], int]] = [
+    (MODEL, Binding, 0),
+    (None, Binding, 1),
+    ("house-model", Binding, 1),
+    ("claude-opus-6", Binding, 0),
+    ("kimi-k3", Binding, 1),
+    ("claude-opus-4-6", Binding, 1),
+    (MODEL, Requiring, 1),
+    (None, Requiring, 0),
+    ("house-model", Requiring, 0),
+    ("claude-opus-6", Requiring, 1),
+    *((name, Requiring, 0) for name in ("kimi-for-coding", "minimax-m3", "z-ai/glm-5.3", "deepseek-v4-pro")),
+]
+
+
+def answers() -> Iterator[Any]:
+    """Yield each answer with one strategy, and as slow ones with the other."""
+    for number, (answer, strategy) in enumerate(itertools.product(ANSWERS, ("rounds", "selective"))):
+        yield pytest.param(*answer, strategy, marks=() if number % 4 in (0, 3) else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("model", "provider", "refusals", "strategy"), [*answers()])
 def test_an_agent_learns_the_answer_of_its_provider_from_one_refusal(
     model: str | None, provider: type[Binding], refusals: int, strategy: str, tmp_path: Path
 ) -> None:

@@ -118,14 +118,6 @@ def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
         run(OffloadPolicy(history="editable", types=once_seen), Binding())
 
 
-def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
-    off, messages, _ = run(None, Binding())
-    for end in range(1, len(messages), 2):
-        one = off.offload(messages[: end + 1]).messages if end > 48 else None
-        two = Offloader(off.store, session="s", model=MODEL).offload(messages[: end + 1]).messages
-        assert one is None or one == two
-
-
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
@@ -244,20 +236,6 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns
     assert Offloader(off.store, session="s", model=MODEL).restore(out.messages) == edited
 
 
-def test_thinking_that_a_provider_refused_is_left_out_from_then_on() -> None:
-    provider = Binding()
-    off, messages, _ = run(None, provider, 6)
-    assert off.remove_thinking(messages, 4) > 0
-    out = off.offload(messages)
-    provider.check(out.messages)
-    signatures = provider.sign(out.messages)
-    messages += [reply(6, signatures), result(6, 4000)]
-    later = off.offload(messages)
-    provider.check(later.messages)
-    assert later.messages[-2] == messages[-2]
-    assert off.restore(later.messages) == messages
-
-
 def test_what_was_sent_above_the_ceiling_leaves_at_the_end_of_the_models_turn() -> None:
     provider = Binding()
     task = {"role": "user", "content": "go"}
@@ -340,17 +318,6 @@ def test_thinking_of_the_message_that_changes_stays_and_that_of_later_ones_is_re
         "tool_use",
         "thinking",
     ]
-
-
-def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeholders() -> None:
-    provider = Binding()
-    messages = [{"role": "user", "content": "go"}, reply(0, provider.sign([])), result(0, 300)]
-    off = Offloader("memory://", session="s", model=MODEL)
-    off.offload(messages)
-    assert off.remove_thinking(messages) == 1
-    sent = off.offload(messages).messages
-    assert sent[1]["content"] == messages[1]["content"][1:]
-    assert Offloader(off.store, session="s", model=MODEL).restore(sent) == messages
 
 
 def test_a_fork_sends_what_its_origin_sent() -> None:

@@ -315,8 +315,8 @@ def test_the_texts_of_dropped_messages_are_not_held() -> None:
     off = Offloader("memory://", session="s", policy=OffloadPolicy(cost_plan="all"))
     tracemalloc.start()
     try:
-        for n in range(300):
-            off.offload([{"role": "user", "content": f"{n} " + "a text that is not kept " * 400}])
+        for n in range(100):
+            off.offload([{"role": "user", "content": f"{n} " + "a text that is not kept " * 1200}])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

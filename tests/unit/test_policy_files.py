@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.conversation import tool_turn
+from strength import some
 
 from offload import Offloader, OffloadPolicy
 from offload.engine.policy.cost import LEFT_ALONE
@@ -106,7 +107,7 @@ def test_a_process_that_repeats_a_request_sends_what_the_first_one_sent(
     preset: Any, keeps_placeholders: bool
 ) -> None:
     policy = OffloadPolicy.model_validate({"preset": preset, "history": "editable"})
-    for seed in range(3):
+    for seed in some(range(3), 3):
         messages, given = work(seed, 36), list[Any]()
         off = Offloader("memory://", session="s", policy=policy, clock=lambda: 0.0)
         for end in range(1, len(messages) + 1, 2):

@@ -63,45 +63,6 @@ def test_a_record_of_several_parts_goes_to_a_bucket_and_comes_back(
     assert Offloader(str(back), session="t").restore(sent) == results(LARGE)
 
 
-def test_copying_to_a_bucket_again_costs_listings_alone(s3_bucket, proxy, tmp_path):
-    here = str(tmp_path / "here")
-    Offloader(here, session="s").offload(results(*TEXTS))
-    options = {**s3_bucket.storage_options, "endpoint_url": proxy.url}
-    target = open_store(s3_bucket.url, storage_options=options)
-    copy_session(open_store(here), target, "s")
-    proxy.requests.clear()
-
-    report = copy_session(open_store(here), target, "s")
-
-    assert (len(report.already_there), report.copied) == (3, [])
-    assert [method for method, path, _ in proxy.requests if "list-type=2" not in path] == []
-
-
-def test_a_fork_in_a_bucket_lives_on_without_the_session_it_comes_from(s3_bucket, bucket_store):
-    off = Offloader(bucket_store, session="s")
-    sent = off.offload(results(*TEXTS)).messages
-
-    fork = off.fork("t")
-    for info in off.records():
-        s3_bucket.client.delete_object(Bucket=s3_bucket.name, Key=f"prefix/{info.key}")
-
-    assert fork.restore(sent) == results(*TEXTS)
-
-
-def test_a_grant_in_a_bucket_is_seen_by_another_client_until_it_is_revoked(s3_bucket, bucket_store):
-    off = Offloader(bucket_store, session="a")
-    [record] = off.offload(results(LOG)).records
-    reader = Offloader(s3_bucket.url, session="b", storage_options=s3_bucket.storage_options)
-
-    off.share(record.ref, "b")
-    assert "00007 ERROR" in reader.tools.read(record.ref)
-
-    off.revoke(record.ref, "b")
-    asked = reader.tools.call("context_read", {"id": record.ref})
-    unknown = reader.tools.call("context_read", {"id": "abcdefghij"})
-    assert asked.replace(record.ref, "abcdefghij") == unknown
-
-
 # The command line
 
 

@@ -170,28 +170,6 @@ def test_a_foreign_a_guessed_and_a_malformed_ref_are_not_found(store):
         assert client.get(f"{path_of('s')}/r/{ref}").status_code == 404
 
 
-def test_records_are_shown_by_kind_and_tool(store):
-    off = opened(store)
-    wanted = ref_of(off.offload_text(text_of(1), tool_name="Web <Fetch>", tool_use_id="1"))
-    other = put_text(store, text_of(2))
-
-    shown = Html(visitor(store).get(path_of("s"), params={"tool": "Web <Fetch>"}).text).links
-
-    assert path_of("s", wanted) in shown
-    assert path_of("s", other) not in shown
-
-
-def test_a_long_session_is_shown_in_parts_that_hold_each_record_once(store):
-    off = opened(store)
-    refs = {ref_of(put(off, number)) for number in range(120)}
-    client = visitor(store)
-
-    parts = [Html(client.get(path_of("s"), params={"page": n}).text).links for n in (1, 2, 3)]
-
-    seen = [link.rpartition("/")[2] for part in parts for link in part if "/r/" in link]
-    assert sorted(seen) == sorted(refs)
-
-
 def test_tokens_over_time_are_a_plot_and_a_table():
     store = clocked()
     off = opened(store)
@@ -282,9 +260,13 @@ def damage(store: MemoryStore, ref: str) -> None:
 def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
     for session in (HOSTILE, "s"):
         ref = put_text(store, f"{HOSTILE}\n" * 200, session=session, tool_name=HOSTILE, tool_use_id=HOSTILE)
-    client = visitor(store)
+    off = opened(store)
+    off.offload_text(f"{HOSTILE} one\n" * 200, tool_name="Bash", title=HOSTILE)
+    off.with_options(journal=True, model=HOSTILE).offload([{"role": "user", "content": HOSTILE}])
+    client, before = visitor(store), keys(store)
     record = path_of("s", ref)
     paths = ["/", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s"), record]
+    paths += ["/find?q=TXT.exe", f"{path_of('s')}/timeline", f"{path_of('s')}/conversation"]
     paths += [
         f"{record}/model",
         f"{record}/outline",
@@ -300,9 +282,10 @@ def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
         assert page.count("script") == 0, path
         assert all(not name.startswith("on") for _, attrs in page.tags for name in attrs), path
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", answer.text), path
-    assert HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", "\\u{202e}") in page_text(
-        client, record
-    )
+    shown = HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", "\\u{202e}")
+    for path in (record, f"{path_of('s')}/conversation"):
+        assert shown in page_text(client, path), path
+    assert keys(store) == before
 
 
 def page_text(client: Any, path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from offload.web import _timeline
 from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/conversation"
-HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe'
 
 
 def call(number: int, text: str, tool: str = "Bash") -> list[dict[str, Any]]:
@@ -74,15 +72,6 @@ def test_a_text_that_only_looks_like_a_placeholder_opens_nothing(store: MemorySt
     assert "part out" not in page
 
 
-def test_hostile_messages_are_text(store: MemoryStore) -> None:
-    talk(store, question(HOSTILE), *call(1, HOSTILE, tool="Bash"))
-    page = visitor(store).get(PATH).text
-
-    assert Html(page).count("script") == 0
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)
-    assert '"><script>alert(1)</script>␛[31m\\u{202e}txt.exe' in Html(page).text
-
-
 def test_a_redacted_journal_is_shown_redacted(store: MemoryStore) -> None:
     talk(store, question("The key is sk-123."), redact=lambda text: text.replace("sk-123", "[key]"))
     page = visitor(store).get(PATH).text
@@ -124,12 +113,6 @@ def test_a_session_without_a_conversation_says_so(store: MemoryStore) -> None:
     assert answer.status_code == 404
     assert "no conversation" in Html(answer.text).text
     assert PATH not in visitor(store).get(path_of("s")).text
-
-
-def test_a_conversation_without_records_has_a_page(store: MemoryStore) -> None:
-    talk(store, question())
-
-    assert PATH in Html(visitor(store).get(path_of("s")).text).links
 
 
 def test_a_journal_that_is_too_large_or_damaged_is_explained(

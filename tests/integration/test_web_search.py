@@ -49,14 +49,6 @@ def test_the_page_says_what_was_searched_and_what_was_not() -> None:
     assert f"{binary}: binary content" in page.text
 
 
-def test_the_page_finds_only_the_texts_of_its_session() -> None:
-    store = MemoryStore()
-    put(store, LINES)
-    put(store, f"zebra\n{LINES}", "other")
-
-    assert "0 passages" in Html(visitor(store).get(f"{path_of('s')}/search?q=zebra").text).text
-
-
 def test_a_record_that_the_store_does_not_return_costs_no_other_in_a_search_of_all_texts() -> None:
     store = MemoryStore()
     for word in ("zebra", "zebras"):

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,8 @@ OTHERS = {
 }  # fmt: skip
 
 
-def a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
+@cache
+def _a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
     store = MemoryStore()
     off = journaled(store)
     sent = run(off, 5)
@@ -88,6 +89,15 @@ def a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
         off.rewind(3)
         return store, sent, next(iter(off.timeline().branches))
     return store, sent, None
+
+
+def a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
+    """Return a store of its own with a session and a fork of it, what was sent, and a branch that is left."""
+    made, sent, branch = _a_fork(is_left=is_left)
+    store = MemoryStore()
+    for found in made.keys():
+        store.put(found.key, made.get(found.key))
+    return store, sent, branch
 
 
 @pytest.mark.parametrize(("place", "other"), each_in_turn([*PLACES], [*OTHERS]))

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,6 +39,16 @@ on_every_codec = pytest.mark.parametrize(
 
 def in_every_state(codec: str) -> tuple[ClockedStore, dict[str, str]]:
     """Return a store in which a collection has something of everything to do, and what must survive it."""
+    made, alive = _in_every_state(codec)
+    store = clocked()
+    for key, data in made.snapshot().items():
+        store.inner.put(key, data)
+    store.times, store.now = {**made.times}, made.now
+    return store, alive
+
+
+@cache
+def _in_every_state(codec: str) -> tuple[ClockedStore, dict[str, str]]:
     store = clocked()
     put(opened(store, ttl=TTL, codec=codec), "emptied")
     store.now += TTL

@@ -137,7 +137,9 @@ class AdkOffloadPlugin(BasePlugin):
         offloader = self._of_request(context.session)
         model = model_named(offloader, request.model)
         agent = agent_named(offloader, context.agent_name)
-        request.contents = (await offloader.aoffload(request.contents, model=model, agent_name=agent)).messages
+        request.contents = (
+            await offloader.aoffload(request.contents, model=model, agent_name=agent)
+        ).messages
 
     async def _placed(self, context: Any, content: types.Content) -> types.Content:
         """Return a content with placeholders, as the next one of the session's events."""

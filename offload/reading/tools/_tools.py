@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from offload.base.threads.locks import NO_FORK, Recent, cached
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_names, check_offer
+from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_offer
 from offload.engine.sources import Sources, source_line
 from offload.errors import (
     ConfigError,

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.messages.base import Scan
+from offload.messages.adapter import Scan
 from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS, Call, Calls
 from offload.messages.files import REMARKS, plain_path
 from offload.messages.formats import scan_next, scan_of

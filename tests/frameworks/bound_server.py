@@ -37,8 +37,12 @@ class Server(anthropic_server.Server):
 
     def thinking_sent(self) -> int:
         """Return the blocks of thinking in the last request."""
+        return len(self.signatures(self.requests[-1]))
+
+    def signatures(self, request: Any) -> list[str]:
+        """Return the signatures of the thinking in a request."""
         assert self.binding is not None
-        return len(self.binding.signatures(self.requests[-1]["messages"]))
+        return self.binding.signatures(request["messages"])
 
     def blocks(self, number: int) -> int:
         return int(number % 5 != 3)

@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("crewai", reason="in the environment of the group integration-crewai")
 
 from frameworks import bound_server
+from frameworks.bound import outputs
 from frameworks.crewai_model import tool  # sets what CrewAI reads when it is imported
+from frameworks.scenario import QUERY, READER
 
 # isort: split
 from crewai import LLM, Agent, Crew, Task
@@ -25,7 +27,7 @@ def test_a_run_with_thinking_is_never_refused_and_sends_none_back(store):
         offloading = OffloadCrew(store, session="alice")
         thinking = {"type": "enabled", "budget_tokens": 1024}
         llm = LLM(f"anthropic/{server.model}", api_key="k", base_url=server.url, thinking=thinking)
-        tools = [tool(name, returns=bound_server.result) for name in bound_server.TOOLS]
+        tools = [tool(name, returns=outputs()) for name in (QUERY, READER)]
         agent = Agent(
             role="seller", goal="Sells.", backstory="A seller.", llm=llm, tools=[*tools, *offloading.tools]
         )

@@ -238,8 +238,9 @@ class OffloadSession:
         storage_options: StorageOptions = None,
         session_settings: SessionSettings | None = None,
     ) -> None:
-        if not isinstance(session_id, str) or not session_id:
-            raise ConfigError(f"session_id must be a text, got {session_id!r:.80}")
+        given: Any = session_id
+        if not isinstance(given, str) or not given:
+            raise ConfigError(f"session_id must be a text, got {given!r:.80}")
         self.session_id = session_id
         self.session_settings = session_settings or SessionSettings()
         self._names = Names(_PROJECT, session_id)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from contextlib import closing
+from typing import Any
 
 import pytest
 from frameworks import scenario
@@ -48,7 +49,7 @@ def test_any_calls_have_the_results_of_the_sdks_own_session(place, request, tmp_
             # Each call is that of another process.
             ours = OffloadSession("alice", store, storage_options=options, session_settings=settings)
             name = drawn.choice(["add_items"] * 3 + ["pop_item", "get_items"] * 2 + ["clear_session"])
-            given = {
+            given: Any = {
                 "add_items": [[said(f"{step}, {n}") for n in range(drawn.randrange(4))]],
                 "get_items": [drawn.choice([None, 0, 1, 3, 99])],
             }.get(name, [])
@@ -135,6 +136,7 @@ def test_what_is_missing_or_cannot_be_stored_is_an_error(store):
     with pytest.raises(CorruptError, match="missing"):
         kept(session)
     assert kept(OffloadSession("bob", store)) == []
+    wrong: Any
     for wrong in ("", None):
         with pytest.raises(ConfigError, match="session_id"):
             OffloadSession(wrong, store)

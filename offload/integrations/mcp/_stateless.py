@@ -56,7 +56,7 @@ class _SharedRequest:
     def __init__(self, name: str, request: JSONRPCRequest) -> None:
         self.name = name
         self._id = request.id
-        meta = request.params["_meta"]  # type: ignore[index] # it was checked
+        meta = request.params["_meta"]
         self.version = meta[PROTOCOL_VERSION_META_KEY]
         self._token = meta.get("progressToken")
         own = meta if self._token is None else {**meta, "progressToken": name}
@@ -182,7 +182,7 @@ class SharedServer:
                     tasks.cancel_scope.cancel()
 
                 tasks.start_soon(until_gone)
-                is_answered = await _respond(exchange, is_stream=is_stream, send=send)
+                is_answered = await _respond(exchange, is_stream=is_stream, receive=receive, send=send)
                 tasks.cancel_scope.cancel()
         finally:
             self._waiting -= 1
@@ -242,13 +242,13 @@ async def _read(request: Request) -> JSONRPCRequest | None:
     return message
 
 
-async def _respond(exchange: _SharedRequest, *, is_stream: bool, send: Any) -> bool:
+async def _respond(exchange: _SharedRequest, *, is_stream: bool, receive: Any, send: Any) -> bool:
     """Send the answer as JSON, or as a stream if something comes before it and the client takes one."""
     begun = False
     async for message in exchange.messages:
         is_last = isinstance(message, JSONRPCResponse | JSONRPCError)
         if is_last and not begun:
-            await _plain(message)({"type": "http"}, None, send)
+            await _plain(message)({"type": "http"}, receive, send)
         elif is_stream:
             if not begun:
                 headers = [(name.encode(), value.encode()) for name, value in _STREAM.items()]

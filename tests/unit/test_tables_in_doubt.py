@@ -55,6 +55,11 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("NAME", "STATUS", "AGE", "AGE_text"),
         [(name, status, 86400.0 * int(age[:-1]), age) for name, status, age in _PODS],
     ),
+    "a table that a line about it follows": (
+        "        ID NAME\n---------- ---------\n         1 a b\n        20 c\n\n2 rows selected.\n",
+        ("ID", "NAME"),
+        [(1, "a b"), (20, "c")],
+    ),
     "a box with a title": (
         "+--------+\n| Vol    |\n+---+----+\n| a | n  |\n+---+----+\n| x | 10 |\n| y | 8  |\n+---+----+\n",
         ("a", "n"),
@@ -178,6 +183,14 @@ REFUSED = {
     ),
     "a word behind an aligned table": (
         "NAME   READY   STATUS\nweb    1/1     Running\ndb     1/1     Running\nDone\nError\nExit\n",
+        "its text is not a table",
+    ),
+    "two names above two words each": (
+        "UNIT    LOAD   ACTIVE SUB\na.path  ok     active on\nb.path  ok     failed off\n",
+        "its text is not a table",
+    ),
+    "a mark before a row": (
+        "  UNIT    STATE   NOTE\n  a.path  active  x y\n* b.path  failed  y z\n",
         "its text is not a table",
     ),
     "names below which cells are parted": (

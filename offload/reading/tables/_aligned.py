@@ -48,8 +48,10 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table below a line of names: cut by dashes, by the places of the names, or by words."""
     lines = sample.lines[:SAMPLED_LINES]
     filled = [at for at, line in enumerate(lines) if line.strip()]
-    for at in filled[: _MOST_BEFORE + 1]:
-        header, body = lines[at], [other for other in filled if other > at]
+    for place, at in enumerate(filled[: _MOST_BEFORE + 1], 1):
+        # A blank line ends the table.
+        body = [other for count, other in enumerate(filled[place:]) if other - count == filled[place]]
+        header = lines[at]
         if len(body) < _LEAST_ROWS or "\t" in header or not _HEADING.fullmatch(header.strip()):
             continue
         is_ruled = _DASHES.fullmatch(lines[body[0]]) is not None
@@ -149,15 +151,22 @@ def _below_names(lines: _TableLines) -> Form | None:
     """Return the table whose cells begin where the names do, which more than one blank parts."""
     names = [*_NAMES.finditer(lines.header)]
     cuts, widths = [name.start() for name in names], [0] * len(names)
-    loose = _ByPlace(cuts, [1] * len(cuts), widths).cells
+    loose = _ByPlace(cuts, [cuts[0], *[1] * (len(cuts) - 1)], widths).cells
     rows = [row for row in lines.rows if loose(row)]
-    # Cells with blanks below several names are those of several columns.
-    if " " in names[-1][0] and any("  " in loose(row)[-1] for row in rows):
+    columns = zip(*map(loose, rows), strict=True)
+    if any(_are_several(name[0], column) for name, column in zip(names, columns, strict=False)):
         return None
     # Later cells may be longer than those of the sample.
     gaps = [min(_PAIR, *(cut - len(row[:cut].rstrip()) for row in (lines.header, *rows))) for cut in cuts]
+    gaps[0] = cuts[0]
     known = _BY_CAPITALS if lines.header.isupper() else 0.0
     return _form(lines, _ByPlace(cuts, gaps, widths).cells, [name[0] for name in names], known)
+
+
+def _are_several(name: str, cells: Sequence[str]) -> bool:
+    """Return whether a name of several words is those of several columns, by the words of the cells below."""
+    places, *others = ([found.start() for found in _WORDS.finditer(text)] for text in (name, *cells))
+    return len(places) > 1 and (any("  " in cell for cell in cells) or all(each == places for each in others))
 
 
 def _below_words(lines: _TableLines) -> Form | None:

@@ -35,10 +35,8 @@ _ORDERED = re.compile(
 )
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HINTS = {
-    "version": re.compile(r"version|release|revision|\bver\b", re.IGNORECASE),
-    "size": re.compile(
-        r"size|used|avail|free|total|mem|disk|swap|cache|space|capacity|usage|bytes|rss", re.IGNORECASE
-    ),
+    "version": re.compile(r"(?i)version|release|revision|\bver\b"),
+    "size": re.compile(r"(?i)size|used|avail|free|total|mem|disk|swap|cache|space|capacity|usage|bytes|rss"),
 }
 
 

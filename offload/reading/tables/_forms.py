@@ -104,15 +104,13 @@ def _best(sample: Sample, later: Iterable[str], *, has_numbers: bool) -> Form | 
     forms = sorted(found, key=lambda form: -form.score)
     parts = [_complete_lines(part, has_numbers=has_numbers) for part in later] if forms else []
     fitting = [form for form in forms if all(form.fits(part) >= _FITTING for part in parts)]
-    if fitting and fitting[0].misfit:
-        fitting = [form for form in fitting if not form.misfit] or fitting
-    if fitting and fitting[0].misfit:
-        raise NoTableError(f"it begins as {fitting[0].name}, but {fitting[0].misfit}")
-    if forms and not fitting:
-        raise NoTableError(f"it begins as {forms[0].name}, but lines in its middle or at its end do not fit")
-    if len(fitting) > 1 and fitting[0].score - fitting[1].score < _TIE:
-        raise NoTableError(f"it can be read as {fitting[0].name} and as {fitting[1].name}")
-    return fitting[0] if fitting else None
+    sound = [form for form in fitting if not form.misfit]
+    if forms and not sound:
+        why = fitting[0].misfit if fitting else "lines in its middle or at its end do not fit"
+        raise NoTableError(f"it begins as {(fitting or forms)[0].name}, but {why}")
+    if len(sound) > 1 and sound[0].score - sound[1].score < _TIE:
+        raise NoTableError(f"it can be read as {sound[0].name} and as {sound[1].name}")
+    return sound[0] if sound else None
 
 
 def _complete_lines(part: str, *, has_numbers: bool) -> list[str]:

@@ -66,11 +66,6 @@ class Record(NamedTuple):
     chunks: Iterable[str]
     ref: str = ""
 
-    @property
-    def is_small(self) -> bool:
-        """Whether its tables are kept."""
-        return self.bytes <= WHOLE_BYTES
-
 
 class QueryResult(NamedTuple):
     """The answer to a query.
@@ -137,7 +132,7 @@ class _Query:
         self._worker = worker
         numbers = [""] if len(records) == 1 else [str(number + 1) for number in range(len(records))]
         self._records = dict(zip(numbers, records, strict=True))
-        self._is_kept = all(record.is_small for record in records)
+        self._is_kept = all(record.bytes <= WHOLE_BYTES for record in records)
         self.database = _kept(worker, key) if self._is_kept else Database(worker)
 
     @property

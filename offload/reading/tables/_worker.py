@@ -53,19 +53,15 @@ _LIMITS = {
 # They compute a value from their arguments, and reach nothing else.
 FUNCTIONS = frozenset(
     (
-        *("->", "->>", "abs", "avg", "ceil", "ceiling", "char", "coalesce", "concat", "concat_ws"),
-        *("count", "cume_dist", "current_date", "current_time", "current_timestamp", "date"),
-        *("datetime", "dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat"),
-        *("hex", "if", "ifnull", "iif", "instr", "json", "json_array", "json_array_insert"),
-        *("json_array_length", "json_extract", "json_group_array", "json_group_object", "json_insert"),
-        *("json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace"),
-        *("json_set", "json_type", "json_valid", "julianday", "lag", "last_value", "lead", "length"),
-        *("like", "ln", "log", "log10", "log2", "lower", "ltrim", "max", "median", "min", "mod"),
-        *("nth_value", "ntile", "nullif", "percent_rank", "percentile", "percentile_cont"),
-        *("percentile_disc", "pow", "power", "printf", "quote", "random", "randomblob", "rank"),
-        *("replace", "round", "row_number", "rtrim", "sign", "sqrt", "strftime", "string_agg"),
-        *("substr", "substring", "sum", "time", "timediff", "total", "trim", "trunc", "typeof"),
-        *("unicode", "unixepoch", "upper", "zeroblob"),
+        *("->", "->>", "abs", "avg", "ceil", "ceiling", "char", "coalesce", "concat", "count", "date"),
+        *("datetime", "dense_rank", "exp", "floor", "format", "glob", "group_concat", "hex", "if"),
+        *("ifnull", "iif", "instr", "json", "json_array_length", "json_extract", "json_group_array"),
+        *("json_group_object", "json_type", "json_valid", "julianday", "lag", "lead", "length", "like"),
+        *("ln", "log", "log10", "log2", "lower", "ltrim", "max", "median", "min", "mod", "nullif"),
+        *("percentile", "pow", "power", "printf", "quote", "random", "randomblob", "rank", "replace"),
+        *("round", "row_number", "rtrim", "sign", "sqrt", "strftime", "string_agg", "substr", "substring"),
+        *("sum", "time", "timediff", "total", "trim", "trunc", "typeof", "unicode", "unixepoch", "upper"),
+        "zeroblob",
     )
 )
 _JSON_TABLES = frozenset({"json_each", "json_tree"})

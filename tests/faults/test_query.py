@@ -16,6 +16,7 @@ from offload.reading.tables._query import Record, query
 CONTENT = {
     "two rows of 5 million columns": ("a," * 5_000_000 + "\n") * 2,
     "100,000 columns, then short rows": "a," * 10_000 + "\n" + "1,2\n" * 100,
+    "thousands of aligned names": "A  " * 3300 + "\n" + ("x  " * 16_000 + "\n") * 60,
     "a key for each of 100,000 items": "[" + ",".join(f'{{"k{n}":1}}' for n in range(100_000)) + "]",
     "empty objects": "[" + "{}," * 100_000 + "{}]",
     "arrays 100,000 deep": "[" * 10**5 + "]" * 10**5,

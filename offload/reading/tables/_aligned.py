@@ -14,6 +14,8 @@ from offload.reading.tables._names import heading_of, is_like
 _FITTING = 0.9
 _LEAST_ROWS = 2
 _PAIR = 2
+# A longer line is not one of names.
+_HEADER_CHARS = 10_000
 # Lines before the names.
 _MOST_BEFORE = 2
 # How well a table is known: by a line of dashes, by names in capitals, by values that no name has.
@@ -52,7 +54,9 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
         # A blank line ends the table.
         body = [other for count, other in enumerate(filled[place:]) if other - count == filled[place]]
         header = lines[at]
-        if len(body) < _LEAST_ROWS or "\t" in header or not _HEADING.fullmatch(header.strip()):
+        if len(body) < _LEAST_ROWS or "\t" in header or len(header) > _HEADER_CHARS:
+            continue
+        if not _HEADING.fullmatch(header.strip()):
             continue
         is_ruled = _DASHES.fullmatch(lines[body[0]]) is not None
         start = body[0] + 1 if is_ruled else at + 1
@@ -157,7 +161,8 @@ def _below_names(lines: _TableLines) -> Form | None:
     if any(_are_several(name[0], column) for name, column in zip(names, columns, strict=False)):
         return None
     # Later cells may be longer than those of the sample.
-    gaps = [min(_PAIR, *(cut - len(row[:cut].rstrip()) for row in (lines.header, *rows))) for cut in cuts]
+    before = ([row[max(0, cut - _PAIR) : cut].rstrip() for row in (lines.header, *rows)] for cut in cuts)
+    gaps = [_PAIR - max(map(len, texts)) for texts in before]
     gaps[0] = cuts[0]
     known = _BY_CAPITALS if lines.header.isupper() else 0.0
     return _form(lines, _ByPlace(cuts, gaps, widths).cells, [name[0] for name in names], known)

@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 from offload.engine.policy import OffloadPolicy
 from offload.engine.policy.facts import PolicyName
-from offload.errors import CorruptError
+from offload.errors import CorruptError, OffloadError
 from offload.records.record.digested import check_digest, undigested, with_digest
 from offload.replay._actions import HiddenItem
 from offload.replay._agreement import Same
 from offload.storage.layout import CALLS, SHADOW, encode_part, name_of, random_letters
-from offload.storage.store import OffloadStore, check_plain
+from offload.storage.store import OffloadStore, check_plain, get_many
 
 _NOT_OF_RULES = {"cache", "retention"}
 
@@ -67,23 +67,29 @@ def put_pair(store: OffloadStore, session: str, pair: ShadowPair) -> None:
 
 
 def pairs_in(store: OffloadStore, session: str | None = None) -> Iterator[ShadowPair]:
-    """Yield the pairs of a session, or of all. Raises `StoreError`, and `CorruptError` for a damaged one."""
-    for stored in store.keys(CALLS.prefix("" if session is None else encode_part(session))):
-        if SHADOW.match(stored.key):
-            yield _parsed(stored.key, store.get(stored.key))
+    """Yield the pairs of a session, or of all; of a damaged one only that it is lost. Raises `StoreError`."""
+    listed = store.keys(CALLS.prefix("" if session is None else encode_part(session)))
+    keys = [stored.key for stored in listed if SHADOW.match(stored.key)]
+    for key, data in zip(keys, get_many(store, keys), strict=True):
+        if isinstance(data, OffloadError) and not isinstance(data, CorruptError):
+            raise data
+        yield _parsed(key, data) if isinstance(data, bytes) else _DAMAGED
 
 
 def _parsed(key: str, data: bytes) -> ShadowPair:
-    check_plain(data, key)
-    check_digest(data, name_of(key))
     try:
+        check_plain(data, key)
+        check_digest(data, name_of(key))
         fields = json.loads(data)
         del fields["sha256"]
         hidden = [HiddenItem(*one) for one in fields.pop("hidden")]
         same = fields.pop("same")
         return ShadowPair(**fields, hidden=hidden, same=None if same is None else Same(*same))
-    except (ValueError, LookupError, TypeError) as error:
-        raise CorruptError(f"{key} has another form than a pair of replies") from error
+    except (CorruptError, ValueError, LookupError, TypeError):
+        return _DAMAGED
+
+
+_DAMAGED = ShadowPair(0.0, "", "", lost="its object is damaged")
 
 
 def name_of_policy(policy: OffloadPolicy) -> str:

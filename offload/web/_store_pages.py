@@ -22,6 +22,7 @@ from offload.reading.timeline.titles import JournalSummary, list_journals, task_
 from offload.records.index.objects import SessionObjects, list_sessions
 from offload.records.record.titles import words_of_query
 from offload.records.session.titles import why_untitled
+from offload.replay import ShadowReport, pairs_in
 from offload.storage.layout import decode_part, is_link, session_part
 from offload.storage.store import OffloadStore
 from offload.web._paging import in_order, list_page, order_of
@@ -55,6 +56,7 @@ class StorePages:
             Route("/", self.sessions),
             Route("/find", self.find),
             Route("/retention", self.retention),
+            Route("/shadow", self.shadow),
         ]
 
     def sessions(self, request: Request) -> Response:
@@ -128,6 +130,13 @@ class StorePages:
             return self._site.render(request, "retention.html", 400, **values | {"fault": str(error)})
         groups = [group for group in report.groups() if group[-1]]
         return self._site.render(request, "retention.html", **values | {"groups": groups})
+
+    def shadow(self, request: Request) -> Response:
+        """Show whether offloading changed next actions, and the disagreements, the latest first."""
+        report = ShadowReport([*pairs_in(self._site.store)])
+        found = sorted(report.disagreements, key=lambda pair: -pair.time)
+        rows = list_page(found, request.query_params)
+        return self._site.render(request, "shadow.html", report=report, rows=rows)
 
 
 def _with_talks(listed: Iterable[SessionObjects], talks: Iterable[str]) -> Iterator[SessionObjects]:

@@ -14,6 +14,8 @@ from retained import clocked, opened, put, ref_of, text_of
 from offload import Offloader, open_store, share
 from offload.engine.policy import Retention
 from offload.maintenance.retention import collect
+from offload.replay import HiddenItem, ShadowPair
+from offload.replay._pairs import put_pair
 from offload_backends.memory import MemoryStore
 
 HOSTILE = (
@@ -74,7 +76,15 @@ def test_without_the_cookie_no_page_says_anything_of_the_store(store):
     client, _ = stranger(store)
 
     record = path_of("secret-session", ref)
-    for path in ("/", "/retention", path_of("secret-session"), record, f"{record}/download", "/nowhere"):
+    for path in (
+        "/",
+        "/retention",
+        "/shadow",
+        path_of("secret-session"),
+        record,
+        f"{record}/download",
+        "/nowhere",
+    ):
         answer = client.get(path)
         assert answer.status_code == 401
         assert "secret" not in answer.text
@@ -109,7 +119,7 @@ def test_every_answer_forbids_other_scripts_frames_and_guessing_of_types(store):
     client = visitor(store)
     ref = put_text(store, "text\n" * 500)
 
-    for path in ("/", path_of("s", ref), "/nowhere", "/style.css", "/retention"):
+    for path in ("/", path_of("s", ref), "/nowhere", "/style.css", "/retention", "/shadow"):
         headers = client.get(path).headers
         policy = dict(
             part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";")
@@ -254,6 +264,22 @@ def damage(store: MemoryStore, ref: str) -> None:
     store.put(key, bytes(data), overwrite=True)
 
 
+def shadow_pair(text: str) -> ShadowPair:
+    return ShadowPair(0.0, text, text, [HiddenItem(text, text, 9, 1)]).compared(text, "ls", "ls")
+
+
+def test_shadow_requests_have_a_page_with_their_interval_and_both_actions(store):
+    assert "No request was sent again" in page_text(visitor(store), "/shadow")
+    for _ in range(21):
+        put_pair(store, "s", shadow_pair("make again"))
+    put_pair(store, "s", ShadowPair(0.0, "", "", lost="status 429"))
+    text = " ".join(page_text(visitor(store), "/shadow").split())
+    assert "Offloading changes the next action in 76.8% to 100.0% of requests. 21 pairs for $0.000." in text
+    assert "1 lost: status 429" in text
+    assert "all 21 100.0 % 0.0 % 100.0 % 76.8 % to 100.0 %" in text
+    assert "make again ls make again (make again), 9 characters" in text
+
+
 # Hostile content
 
 
@@ -263,10 +289,11 @@ def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
     off = opened(store)
     off.offload_text(f"{HOSTILE} one\n" * 200, tool_name="Bash", title=HOSTILE)
     off.with_options(journal=True, model=HOSTILE).offload([{"role": "user", "content": HOSTILE}])
+    put_pair(store, "s", shadow_pair(HOSTILE))
     client, before = visitor(store), keys(store)
     record = path_of("s", ref)
-    paths = ["/", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s"), record]
-    paths += ["/find?q=TXT.exe", f"{path_of('s')}/timeline", f"{path_of('s')}/conversation"]
+    paths = ["/", "/shadow", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s")]
+    paths += [record, "/find?q=TXT.exe", f"{path_of('s')}/timeline", f"{path_of('s')}/conversation"]
     paths += [
         f"{record}/model",
         f"{record}/outline",

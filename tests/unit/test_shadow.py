@@ -16,7 +16,6 @@ from gateways import opened, turns
 from kit.conversation import from_model, tool_use
 
 from offload import ConfigError, Offloader
-from offload.errors import CorruptError
 from offload.maintenance.retention import delete, undelete
 from offload.maintenance.transfer import copy_session
 from offload.replay import HiddenItem, Same, ShadowPair, ShadowReport, pairs_in, shadow
@@ -288,10 +287,11 @@ def test_a_wrong_limit_is_refused_before_anything_starts(
     assert (done.returncode, why in done.stderr) == (2, True)
 
 
-def test_a_damaged_pair_is_not_read() -> None:
+def test_a_damaged_pair_is_counted_as_lost_and_costs_no_other() -> None:
     store = MemoryStore()
-    put_pair(store, "s", PAIR)
-    [stored] = store.keys("c/")
+    for _ in range(2):
+        put_pair(store, "s", PAIR.compared("a", "a", "a"))
+    stored, _ = store.keys("c/")
     store.put(stored.key, store.get(stored.key).replace(b"9000", b"9001"), overwrite=True)
-    with pytest.raises(CorruptError):
-        [*pairs_in(store)]
+    report = ShadowReport([*pairs_in(store)])
+    assert (len(report.pairs), report.lost) == (1, {"its object is damaged": 1})

@@ -31,6 +31,7 @@ from offload.gateway._shadow_replies import (
     BoundError,
     LostError,
     ReadReply,
+    UnpaidError,
     dollars_of,
     most_dollars,
     read,
@@ -55,6 +56,8 @@ _STOP_SECONDS = 1.0
 # Replies in a row that only read items back, if the client answers them.
 _MOST_ROUNDS = 20
 _ORIGINALS = 2
+# The youngest hidden items of a pair that are stored.
+_MOST_HIDDEN = 100
 
 
 class _ShadowRequest(NamedTuple):
@@ -138,7 +141,7 @@ class Shadow:
             await asyncio.wait(self._tasks, timeout=_STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
-        if waiting := [*self._tasks, *map(asyncio.wrap_future, self._storing)]:
+        if waiting := [*self._tasks, *map(asyncio.wrap_future, [*self._storing])]:
             await asyncio.wait(waiting, timeout=_STOP_SECONDS)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -215,8 +218,8 @@ class Shadow:
         try:
             async with self._turns:
                 await self._compare(drawn, reply)
-        except LostError as error:
-            self._settle(drawn, str(error))
+        except Exception as error:  # noqa: BLE001 # also of a hook
+            self._settle(drawn, _why(error))
         finally:
             self._under_way.discard(drawn)
 
@@ -229,23 +232,30 @@ class Shadow:
         self._status.say_once(f"a drawn request was not sent again: {why}")
 
     async def _compare(self, drawn: _DrawnRequest, offloaded: ReadReply) -> None:
-        """Send the originals, and store the pair or why there is none. Raises `LostError` before it pays."""
-        card = self._card(drawn.model)
+        """Send the originals, and store the pair or why there is none. Raises any error before it pays.
+
+        A reply that was asked for and did not arrive costs its estimate, unless it was refused.
+        """
+        card, parsed = self._card(drawn.model), drawn.outgoing.parsed
+        views = () if parsed is None else parsed.views
+        hidden = await self._call(hidden_items, views, drawn.outgoing.messages, self._redact)
         most = self._most(card, offloaded.usage, drawn.outgoing.tokens_removed)
-        pair = ShadowPair(self._offloader.options.clock(), drawn.model, self._policy)
-        replies = list[ReadReply]()
+        pair = ShadowPair(self._offloader.options.clock(), drawn.model, self._policy, hidden[-_MOST_HIDDEN:])
+        replies, unknown = list[ReadReply](), 0.0
         self._reserved += most
         try:
             pair = await self._pair(drawn, pair, offloaded, replies)
         except asyncio.CancelledError:
-            pair = replace(pair, lost="the gateway stopped")
+            pair, unknown = replace(pair, lost="the gateway stopped"), most / _ORIGINALS
             raise
+        except UnpaidError as error:
+            pair = replace(pair, lost=str(error))
         except Exception as error:  # noqa: BLE001 # of the connection, or of a hook
-            pair = replace(pair, lost=_why(error))
+            pair, unknown = replace(pair, lost=_why(error)), most / _ORIGINALS
         finally:
             self._reserved -= most
             costs = [dollars_of(card, reply.usage) for reply in replies]
-            self._keep(drawn.session, replace(pair, dollars=sum(cost or 0.0 for cost in costs)))
+            self._keep(drawn.session, replace(pair, dollars=unknown + sum(cost or 0.0 for cost in costs)))
             if None in costs:
                 self._end("a reply had no usage, so that its price is unknown")
 
@@ -253,13 +263,9 @@ class Shadow:
         self, drawn: _DrawnRequest, pair: ShadowPair, offloaded: ReadReply, replies: list[ReadReply]
     ) -> ShadowPair:
         """Return a pair, complete; add each reply when it arrives. Raises any error of sending."""
-        parsed = drawn.outgoing.parsed
-        views = () if parsed is None else parsed.views
-        hidden = await self._call(hidden_items, views, drawn.outgoing.messages, self._redact)
         async with asyncio.timeout(PAIR_SECONDS):
-            is_bare = await self._ask(drawn, replies)
+            pair = replace(pair, is_bare=await self._ask(drawn, replies))
         three = (offloaded, *replies)
-        pair = replace(pair, hidden=hidden, is_bare=is_bare)
         compared = pair.compared(*(reply.action or reply.shown for reply in three))
         return compared.showing(*(reply.shown for reply in three))
 
@@ -271,7 +277,7 @@ class Shadow:
                 replies.append(await self._reply(drawn.api, original))
             except BoundError:
                 if is_bare:
-                    raise LostError("the provider refuses the thinking in the original") from None
+                    raise UnpaidError("the provider refuses the thinking in the original") from None
                 body = await self._call(without_thinking, drawn.api, original.body)
                 original, is_bare = original._replace(body=body), True
         return is_bare
@@ -359,8 +365,8 @@ def _why(error: Exception) -> str:
 
 def _can_be_drawn(outgoing: Outgoing, api: Api) -> bool:
     """Return whether a request hides items, and its original can be sent alone and has an action."""
-    parsed, edited = outgoing.parsed, outgoing.edited
-    if parsed is None or edited is None or not edited.is_changed or api.name not in CALLS_OF:
+    parsed = outgoing.parsed
+    if parsed is None or outgoing.tokens_removed <= 0 or api.name not in CALLS_OF:
         return False
     return not (parsed.is_threaded or parsed.is_aside or parsed.first)
 

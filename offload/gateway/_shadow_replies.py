@@ -27,6 +27,10 @@ class LostError(Exception):
     """A drawn request has no pair, for the reason in the text."""
 
 
+class UnpaidError(LostError):
+    """The provider refused a request, so that it costs nothing."""
+
+
 class BoundError(Exception):
     """The provider refuses the thinking in an original: it was made behind what the gateway sent."""
 
@@ -50,7 +54,7 @@ def read(api: Api, copy: ReplyCopy, redact: Callable[[str], str]) -> ReadReply:
     if copy.status != HTTPStatus.OK:
         if copy.status == HTTPStatus.BAD_REQUEST and refusal_in(_text(copy)) is not None:
             raise BoundError
-        raise LostError(f"status {copy.status}" if copy.status else "no answer")
+        raise UnpaidError(f"status {copy.status}" if copy.status else "no answer")
     if not copy.is_whole:
         raise LostError("a reply is too long" if copy.is_long else "a reply broke off")
     is_stream = api.streams or copy.header(b"content-type").startswith(EVENTS)
@@ -89,13 +93,13 @@ def most_dollars(card: PriceCard, used: Any, more: int) -> float:
 
 
 def without_thinking(api: Api, body: bytes) -> bytes:
-    """Return a request without its signed thinking. Raises `LostError` if it has none to remove."""
+    """Return a request without its signed thinking. Raises `UnpaidError` if it has none to remove."""
     parsed = read_request(body, api)
     if parsed is not None:
         made = without_thinking_from(Outgoing(body, None, Edited(parsed), parsed.views), 0)
         if made is not None:
             return made.body
-    raise LostError("the provider refuses the thinking in the original")
+    raise UnpaidError("the provider refuses the thinking in the original")
 
 
 def _plain(copy: ReplyCopy) -> bytes:

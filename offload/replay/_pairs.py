@@ -28,10 +28,11 @@ class ShadowPair:
         time: when, in seconds since the epoch.
         model: the model; empty if it is not known.
         policy: the name of the policy; "custom" for one without a name.
-        hidden: the items that the request has as placeholders.
+        hidden: the items that the request has as placeholders; of more than 100, the youngest.
         offload: the next action with offloading, in its normal form; `original` and `again` those without.
         same: which of them are the same; None if there is no pair.
-        dollars: the price of the two original requests and their replies.
+        dollars: the price of the two original requests and their replies; of one that was asked for and did
+            not arrive, its estimate.
         lost: why there is no pair; empty if there is one.
         is_bare: whether the originals were sent without the model's signed thinking, since the provider
             refuses thinking that was made behind a placeholder.

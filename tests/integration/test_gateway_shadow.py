@@ -288,6 +288,7 @@ def test_a_slow_provider_costs_a_pair(provider, off, monkeypatch):
         [pair] = found(off)
         gate.open.set()
     assert (pair.lost, pair.same) == ("the provider is slow", None)
+    assert pair.dollars > 0
 
 
 def test_a_reply_that_fails_at_the_client_is_no_pair(provider, off):

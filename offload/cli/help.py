@@ -21,6 +21,8 @@ _NOISE = re.compile(r"\s*\[{0}\]|; {0}|{0}; ".format(r"(?:\d+<=)?x[<>]=\d+"))
 # The arguments of which one may be the store.
 _NAMES = ("ID", "[ID]", "ID...", "SESSION")
 _PYTHON_ERROR = "Value error, "
+# As typer writes an argument whose name has brackets already.
+_OPTIONAL = re.compile(r"\[\[([A-Z]+)(?:\.\.\.)?\](?:\.\.\.)?\](?:\.\.\.)?")
 _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
 
@@ -87,8 +89,9 @@ class HelpfulCommand(TyperCommand):
                 yield ""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the parts of the usage line; a required argument has no braces."""
-        return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+        """Return the parts of the usage line: no braces around what is required, one bracket around the rest."""
+        pieces = [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+        return [_OPTIONAL.sub(r"[\1...]" if piece.count("...") else r"[\1]", piece) for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments that have a help text, and the options."""

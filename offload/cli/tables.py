@@ -81,11 +81,13 @@ def print_report(
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print facts by name, one in a row; as JSON an object."""
+    """Print facts by name, one in a line; as JSON an object."""
     if as_json:
         print_json(facts)
-    else:
-        print_table([{"fact": name.replace("_", " "), "value": value} for name, value in facts.items()])
+        return
+    width = max(len(_title(name)) for name in facts)
+    for name, value in facts.items():
+        out.print(f"{_title(name):{width}}  {_cell(value, name)}", soft_wrap=True)
 
 
 def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None:

@@ -388,7 +388,9 @@ def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
     commands = COMMANDS.keys() - {"mcp-proxy", "config"}
     assert len(commands) > 20
     for command in commands:
-        assert f"Example: offload {command}" in CliRunner().invoke(app, [command, "--help"]).output
+        shown = CliRunner().invoke(app, [command, "--help"]).output
+        assert f"Example: offload {command}" in shown
+        assert "[[" not in shown
 
 
 def test_n_is_the_number_of_rows_wherever_a_command_has_it() -> None:

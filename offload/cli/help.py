@@ -89,7 +89,7 @@ class HelpfulCommand(TyperCommand):
                 yield ""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the parts of the usage line: no braces around what is required, one bracket around the rest."""
+        """Return the parts of the usage line: what is required without braces, the rest in one bracket."""
         pieces = [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
         return [_OPTIONAL.sub(r"[\1...]" if piece.count("...") else r"[\1]", piece) for piece in pieces]
 

@@ -75,11 +75,9 @@ def list_(
         raise ConfigError("--tool selects the records of a session: name it with --session")
     opened, start = existing_store(store, session), _start(since)
     if session is None:
-        name, sessions = "session", [*_sessions(opened)]
-        rows, titles = (
-            [row for row in sessions if isinstance(row, dict)],
-            _deleted(sessions, place_of(opened)),
-        )
+        deleted: list[str] = []
+        name, rows = "session", [*_sessions(opened, deleted)]
+        titles = _undo(deleted, place_of(opened))
     else:
         name, (rows, titles) = "record", _records(opened, session, tool)
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
@@ -229,9 +227,8 @@ def extent_of(rows: list[dict[str, Any]]) -> str:
     return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 
 
-def _deleted(sessions: Sequence[dict[str, Any] | str], place: str) -> str:
-    """Return how to undo the deletion of sessions: of those among the rows that are names alone."""
-    names = [name for name in sessions if isinstance(name, str)]
+def _undo(names: Sequence[str], place: str) -> str:
+    """Return how to undo the deletion of sessions, as the end of a sentence; "" if there are none."""
     if not names:
         return ""
     first, more = quoted(names[0]), f" and {len(names) - 1:,} more" * (len(names) > 1)
@@ -239,10 +236,10 @@ def _deleted(sessions: Sequence[dict[str, Any] | str], place: str) -> str:
     return f"; deleted: {first}{more}; until a gc frees it: {undo}"
 
 
-def _sessions(store: OffloadStore) -> Iterator[dict[str, Any] | str]:
+def _sessions(store: OffloadStore, deleted: list[str]) -> Iterator[dict[str, Any]]:
     """Yield a row for each session, then note how many do not fit the key of the store.
 
-    A session that was deleted as a whole has no row; while it can be undone, its name is yielded.
+    A session that was deleted as a whole has no row; while it can be undone, its name is added to `deleted`.
     """
     titles, unfit = task_titles(store, list_journals(store))
     # Of each session without a title, the smallest record.
@@ -255,7 +252,7 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any] | str]:
         infos = _infos(store, name) if objects.is_fork else objects.entries()
         if not infos and objects.deleted:
             if any(record.info.stored_bytes for record in objects.deleted):
-                yield name
+                deleted.append(name)
             continue
         own = {info.ref for info in objects.entries() if not is_link(info.key)}
         shared = sum(info.ref not in own for info in infos)

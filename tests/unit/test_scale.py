@@ -124,7 +124,7 @@ def test_names_ls_du_and_a_mistyped_session_take_a_listing_for_each_thousand(cou
 
     expected = [f"s{number:05}" for number in range(count)]
     assert listings(lambda: list(sessions(store))) == (expected, names)
-    rows, lists = listings(lambda: list(_sessions(store)))
+    rows, lists = listings(lambda: list(_sessions(store, [])))
     assert ([row["session"] for row in rows], lists) == (expected, records + 1)
     used, lists = listings(lambda: list(store_usage(store)))
     assert (len(used), {each.records for each in used}, lists) == (count, {2}, records + 1)

@@ -18,6 +18,7 @@ from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadP
 from offload.cli.options import JsonOption
 from offload.cli.reach import Tally, Way, reach_of, sentences as sentences_on
 from offload.cli.savings_sent import is_store, print_sent
+from offload.cli.shell import quoted
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
 from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
@@ -34,6 +35,7 @@ from offload.replay import (
     load,
     replay,
 )
+from offload.storage.registry import default_path
 
 _SHOWN_ROWS = 20
 _SHOWN_REASONS = 3
@@ -215,8 +217,10 @@ def _recorded() -> list[Path]:
     folders = [Path(os.environ.get(name) or Path.home() / home) / kind for name, home, kind in homes]
     there = [folder for folder in folders if folder.is_dir()]
     if not there:
+        store = default_path()
+        such = f", such as {quoted(str(store))}" if store.is_dir() else ""
         raise NotFoundError(
-            f"no recorded sessions in {' or '.join(map(str, folders))}: name a FILE or a store"
+            f"no recorded sessions in {' or '.join(map(str, folders))}: name a FILE or a store{such}"
         )
     return there
 

@@ -127,9 +127,7 @@ class RepairedStory(BoundStory):
         [refusal] = {*server.refusals}
         assert "bound to a different conversation" in refusal
         asked = CALLS + len(server.refusals)
-        refused, repaired = (
-            server.binding.signatures(r["messages"]) for r in server.requests[asked - 1 : asked + 1]
-        )
+        refused, repaired = map(server.signatures, server.requests[asked - 1 : asked + 1])
         assert refused
         assert not repaired
         assert server.thinking_sent()

@@ -121,8 +121,8 @@ def search(texts: Sequence[str]) -> Call:
 
 def read(texts: Sequence[str]) -> Call:
     """The model reads the line around the needle."""
-    lines = {"start_line": NEEDLE_LINE - 1, "end_line": NEEDLE_LINE + 1}
-    return Call("context_read", {"id": refs(texts)[-1], **lines}, "call_read")
+    part = f"{NEEDLE_LINE - 1}-{NEEDLE_LINE + 1}"
+    return Call("context_read", {"id": refs(texts)[-1], "part": part}, "call_read")
 
 
 def tell(texts: Sequence[str]) -> str:

@@ -120,7 +120,7 @@ def off(store):
 
 
 def test_a_model_searches_and_reads_an_offloaded_result(tmp_path, off):
-    turns = [LONG, call("context_grep", pattern="5876"), call("context_read", start_line=5875, end_line=5877)]
+    turns = [LONG, call("context_grep", pattern="5876"), call("context_read", part="5875-5877")]
 
     api, result = ran(tmp_path, off, *turns, DONE)
 
@@ -194,7 +194,7 @@ ROWS = '{"rows":[' + ",".join(f'{{"n":{n}}}' for n in range(9000)) + "]}"
 
 @pytest.mark.parametrize("returns", [report, lambda: ROWS])
 def test_a_result_of_a_server_of_the_program_is_offloaded(tmp_path, off, returns):
-    api, _ = ran(tmp_path, off, SALES, call("context_tail", lines=1), DONE, mcp_servers=sales(returns))
+    api, _ = ran(tmp_path, off, SALES, call("context_read", part="-1"), DONE, mcp_servers=sales(returns))
 
     placeholder, tail = api.last.results
     assert len(placeholder) < 3000

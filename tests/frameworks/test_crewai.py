@@ -120,7 +120,7 @@ def test_a_model_without_function_calling_searches_and_reads_an_offloaded_result
 
     def read(texts):
         line = scenario.NEEDLE_LINE
-        return Call("context_read", {"id": ref(texts), "start_line": line, "end_line": line}, "")
+        return Call("context_read", {"id": ref(texts), "part": f"{line}"}, "")
 
     script = Script([scenario.ask(), search, read, scenario.end])
 

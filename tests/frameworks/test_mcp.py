@@ -93,7 +93,7 @@ def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
 
     async def talk(client: Client) -> None:
         assert ref in text_of(await client.call_tool("context_list"))
-        page = await client.call_tool("context_read", {"id": ref, "start_line": 5000, "end_line": 5001})
+        page = await client.call_tool("context_read", {"id": ref, "part": "5000-5001"})
         assert "\nline 4999 of the log\nline 5000 of the log\n" in text_of(page)
         assert [b.uri for b in page.content if b.type == "resource_link"] == [f"ctx://{ref}"]
         found = await client.call_tool("context_grep", {"pattern": "line 7777 of"})

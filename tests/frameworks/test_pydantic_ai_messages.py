@@ -97,7 +97,7 @@ JSON_ROWS = [row.model_dump() for row in ROWS]
 
 @pytest.mark.parametrize("value", [JSON_ROWS, {"rows": JSON_ROWS}, ROWS, tuple(ROWS)])
 def test_a_result_that_is_not_a_text_is_restored_from_its_json(store, value):
-    search = lambda seen: Call("context_read", {"id": scenario.refs(seen)[0], "pointer": "/0"}, "c")  # noqa: E731 # one turn
+    search = lambda seen: Call("context_read", {"id": scenario.refs(seen)[0], "part": "/0"}, "c")  # noqa: E731 # one turn
     script = Script([scenario.ask(), search, scenario.end])
     capability = OffloadCapability(store)
 

@@ -310,7 +310,7 @@ def test_an_answer_that_code_prints_is_kept(store):
     line = 100
 
     def show(texts):
-        return Call("context_read", {"id": scenario.refs(texts)[-1], "start_line": 1, "end_line": line}, "c")
+        return Call("context_read", {"id": scenario.refs(texts)[-1], "part": f"1-{line}"}, "c")
 
     offloading = OffloadSteps(store)
     script = Script([scenario.ask(), show, scenario.end])

@@ -324,7 +324,7 @@ def test_an_answer_that_code_prints_is_kept(store):
 def test_code_that_prints_a_whole_stored_item_is_offloaded_again(store):
     def show_all(_):
         [ref] = scenario.refs(observations(made)[:1])
-        return f"for n in range(11):\n    print(context_read('{ref}', n * 8000, 8000))"
+        return f"for n in range(11):\n    print(context_read('{ref}', n * 8000))"
 
     script = Script([lambda _: f"print({QUERY}())", show_all, lambda _: "final_answer('x')"])
     offloading = OffloadSteps(store)

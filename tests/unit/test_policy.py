@@ -144,6 +144,15 @@ def test_a_preview_and_names_show_most_of_a_text_that_the_model_never_saw(
             assert (decision.preview_chars, decision.names_chars) == expected
 
 
+@pytest.mark.parametrize(("chars", "preview"), [(500, 62), (2392, 299), (10_000, 300)])
+def test_a_preview_shows_at_most_an_eighth_of_the_arguments_that_the_model_wrote(
+    chars: int, preview: int
+) -> None:
+    facts = item(chars // 4, chars=chars, item_type="tool_call")
+    for preset in ("balanced", "economy", "verbatim"):
+        assert OffloadPolicy.preset(preset).decide(facts).preview_chars == preview
+
+
 def test_no_names_follow_what_the_model_wrote_or_saw_or_where_the_cost_decides_nothing() -> None:
     policies = (DEFAULT, DEFAULT, OffloadPolicy.preset("archive"))
     seen = (item(tool_name=None, item_type="user_message"), item(100), item())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from offload.engine.policy._rules import Rule
 
 # A preview has at most this share of an item. One in place of the model's only look at a file is so much
-# longer than a rule says, and that of what the model has seen is short.
-PREVIEW_SHARE, FILE_PREVIEWS, SEEN_PREVIEW_CHARS = 0.4, 3, 300
+# longer than a rule says, and that of what the model has seen is short: of what it wrote at most a part.
+PREVIEW_SHARE, FILE_PREVIEWS, SEEN_PREVIEW_CHARS, WRITTEN_SHARE = 0.4, 3, 300, 8
 # A result that a rule would show for some replies, and that cannot be offloaded later, is kept if it has
 # fewer characters for each of them: an edit quotes some lines of a file of any size.
 KEPT_CHARS = 1350
@@ -181,5 +181,6 @@ def _preview_chars(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small:
         times = FILE_PREVIEWS if shows_file(item.tool_name) else 1
         return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
     if rule.after_replies or is_small:
-        return min(rule.preview_chars, SEEN_PREVIEW_CHARS)
+        share = WRITTEN_SHARE if item.item_type in WRITTEN_BY_MODEL else 1
+        return min(rule.preview_chars, SEEN_PREVIEW_CHARS, item.chars // share)
     return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))

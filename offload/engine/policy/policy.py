@@ -68,8 +68,9 @@ class OffloadPolicy(LoadableSettings):
         cost_plan: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" results and arguments, below the threshold of their rule; "all", of any size; or
             "none". What the model has seen is then offloaded in batches that pay, and `after_replies` counts
-            the replies since the last use of an item's file. Its preview has at most 300 characters; of files
-            that can only be offloaded unseen it has three times `preview_chars`, and their names follow it.
+            the replies since the last use of an item's file. Its preview has at most 300 characters, of what
+            the model wrote at most an eighth; of files that can only be offloaded unseen it has three times
+            `preview_chars`, and their names follow it.
             The default is "small"; for a policy that sets `types` or `tools` it is "none".
     """
 

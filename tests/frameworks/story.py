@@ -231,6 +231,17 @@ class Story:
         assert needle("alice") in seen[1][-1]
         assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
 
+    def test_a_second_question_in_the_same_process_continues_from_what_was_saved(self, store, way):
+        plugin = self.plugin(store)
+        first = Script([scenario.ask(), scenario.end])
+        told = self.play(first, plugin, way=way)
+        second = Script([scenario.search, scenario.read, scenario.end])
+
+        self.play(second, plugin, way=way, asked="And then?", saved=told.saved)
+
+        assert second.seen[0][: len(first.seen[1])] == first.seen[1]
+        assert needle("alice") in second.seen[1][-1]
+
     def test_a_file_reader_result_is_shown_once_in_full(self, store, way):
         script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
 

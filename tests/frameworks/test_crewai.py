@@ -95,6 +95,7 @@ class TestStory(Story):
         "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run",
         "test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can",
         "test_a_new_process_continues_from_what_was_saved_and_the_store",
+        "test_a_second_question_in_the_same_process_continues_from_what_was_saved",
         "test_a_file_reader_result_is_shown_once_in_full",
         "test_a_long_user_message_is_offloaded_and_kept_by_the_framework",
         "test_results_of_concurrent_calls_are_all_offloaded",

@@ -60,6 +60,7 @@ def arun(agent, config, messages=ASKED["messages"]):
     return asyncio.run(agent.ainvoke({"messages": messages}, config))
 
 
+@pytest.mark.filterwarnings("ignore:The function `load` is in beta")
 class TestStory(Story):
     extra, without, keeps_late = "langchain", "langchain.agents.middleware", False
     tool = staticmethod(tool)

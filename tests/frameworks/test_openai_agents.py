@@ -49,6 +49,7 @@ class TestStory(Story):
         "test_what_the_host_saves_has_the_placeholder_and_never_the_original": REMEMBERED,
         "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run": REMEMBERED,
         "test_results_of_concurrent_calls_are_all_offloaded": REMEMBERED,
+        "test_a_second_question_in_the_same_process_continues_from_what_was_saved": REMEMBERED,
     }
     agents: ClassVar = ["analyst"]
     # An error of this tool ends the run: the SDK makes texts only of those of its decorator's tools.

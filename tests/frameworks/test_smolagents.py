@@ -74,6 +74,9 @@ class TestStory(Story):
     extra, without = "smolagents", "smolagents"
     tool = staticmethod(tool)
     ways = tuple((made, way) for made in (calling, coding) for way in (run, streamed))
+    some_ways: ClassVar = {
+        "test_a_second_question_in_the_same_process_continues_from_what_was_saved": ways[:2]
+    }
     refusal = "[Ee]rror"
     agents: ClassVar = ["critic"]
     shows_requests = False

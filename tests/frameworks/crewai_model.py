@@ -69,7 +69,7 @@ def texts_of(messages: Any) -> list[str]:
 class _Tool(BaseTool):
     _returns: Any = PrivateAttr(None)
 
-    def _run(self, n: int | None = None) -> Any:
+    def _run(self, n: int | None = None, note: str = "") -> Any:  # noqa: ARG002 # what a model writes in a long call
         return self._returns() if n is None else self._returns(n)
 
 

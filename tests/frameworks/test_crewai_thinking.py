@@ -27,7 +27,8 @@ def test_a_run_with_thinking_is_never_refused_and_sends_none_back(store):
         offloading = OffloadCrew(store, session="alice")
         thinking = {"type": "enabled", "budget_tokens": 1024}
         llm = LLM(f"anthropic/{server.model}", api_key="k", base_url=server.url, thinking=thinking)
-        tools = [tool(name, returns=outputs()) for name in (QUERY, READER)]
+        output = outputs()
+        tools = [tool(name, returns=output) for name in (QUERY, READER)]
         agent = Agent(
             role="seller", goal="Sells.", backstory="A seller.", llm=llm, tools=[*tools, *offloading.tools]
         )

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from binding import Binding
 from frameworks.anthropic_server import serving
-from frameworks.bound import BOUND, TURNS, check_bound_run, long_run, outputs
+from frameworks.bound import BOUND, TURNS, long_run, outputs
 from frameworks.scenario import QUERY, QUESTION, READER, Script
 
 pytest.importorskip("deepagents", reason="in the environment of the group integration-deepagents")
@@ -15,8 +15,8 @@ pytest.importorskip("deepagents", reason="in the environment of the group integr
 from deepagents import create_deep_agent
 from deepagents.middleware.summarization import SummarizationMiddleware
 from frameworks.scripted import scripted
+from frameworks.test_langchain_bound import TestBoundStory as OfLangChain, invoked
 from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -24,33 +24,25 @@ from offload.integrations.deepagents import OffloadBackend
 from offload.integrations.langchain import OffloadMiddleware
 
 
-def run(server, files, *middleware):
-    made = outputs()
+def made(server, saver, output, files, *middleware, model=BOUND):
+    def now(note: str = "") -> str:
+        return output()
 
-    def now(note: str = "") -> object:
-        return made()
-
-    agent = create_deep_agent(
-        ChatAnthropic(model=BOUND, base_url=server.url, api_key="k", max_retries=0),
+    return create_deep_agent(
+        ChatAnthropic(model=model, base_url=server.url, api_key="k", max_retries=0),
         [StructuredTool.from_function(now, name=name, description="D.") for name in (QUERY, READER)],
         backend=files,
         middleware=middleware,
-        checkpointer=InMemorySaver(),
+        checkpointer=saver,
     )
-    config = {"configurable": {"thread_id": "alice"}, "recursion_limit": 200}
-    return agent.invoke({"messages": [HumanMessage(QUESTION)]}, config)["messages"]
 
 
-def test_nothing_that_was_sent_changes_and_all_is_restored(store):
-    middleware = OffloadMiddleware(store)
-    with serving(long_run(), Binding()) as server:
-        messages = run(server, OffloadBackend(store), middleware)
+class TestBoundStory(OfLangChain):
+    ways = ((invoked, {}),)
 
-    check_bound_run(server)
-    restored = middleware.offloader("alice").restore(messages)
-    made = outputs()
-    results = [m.content for m in restored if isinstance(m, ToolMessage) and m.name in (QUERY, READER)]
-    assert results == [made() for _ in range(TURNS - 2)]
+    def graph(self):
+        files = OffloadBackend(self.store)
+        return made(self.server, self.saver, self.output, files, self.middleware, model=self.server.model)
 
 
 def test_a_summary_takes_only_the_thinking_before_it(store):
@@ -62,7 +54,15 @@ def test_a_summary_takes_only_the_thinking_before_it(store):
     )
     provider = Binding()
     with serving(long_run(), provider) as server:
-        messages = run(server, OffloadBackend(store), summaries, OffloadMiddleware(store))
+        agent = made(
+            server,
+            InMemorySaver(),
+            outputs(),
+            OffloadBackend(store),
+            summaries,
+            OffloadMiddleware(store),
+        )
+        messages = invoked(agent, QUESTION)
 
     assert server.refusals == []
     assert len(messages) == 2 * TURNS

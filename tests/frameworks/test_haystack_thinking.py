@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from offload.messages.thinking import signed_thinking, with_thinking, without_th
 class TestBoundStory(BoundStory):
     # The agent shows no model, so that of the replies is told.
     told_first = None
-    messages = ()
+    messages: Any = ()
 
     def restart(self):
         self.offloading = OffloadToolset(self.store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDepre
 class TestBoundStory(BoundStory):
     # Each run with or without a stream; LlamaIndex sends back no thinking that is not shown.
     ways, redacts = (False, True), False
-    saved, edits = None, False
+    saved: Any = None
+    edits = False
 
     def restart(self):
         self.offloading = OffloadContexts(self.store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from frameworks.bound_story import RepairedStory
@@ -21,7 +22,7 @@ from offload.integrations.pydantic_ai import OffloadCapability
 
 class TestBoundStory(RepairedStory):
     ways = (sync, awaited, streamed)
-    messages = ()
+    messages: Any = ()
 
     def restart(self):
         def call(note: str = "") -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from anthropic import BadRequestError
 from binding import REFUSAL, BoundError
@@ -22,7 +24,9 @@ from offload.integrations.strands import StrandsOffloadPlugin
 class TestBoundStory(RepairedStory):
     # The framework's client of Anthropic loses thinking that is not shown.
     redacts = False
-    agent = manager = None
+    server: Any
+    agent: Any = None
+    manager: Any = None
 
     def restart(self):
         self.plugin = StrandsOffloadPlugin(self.store, session="alice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import pytest
 from binding import Binding
@@ -25,7 +26,7 @@ from offload.integrations.langchain import OffloadMiddleware
 
 
 def made(server, saver, output, files, *middleware, model=BOUND):
-    def now(note: str = "") -> str:
+    def now(note: str = "") -> Any:
         return output()
 
     return create_deep_agent(
@@ -38,9 +39,9 @@ def made(server, saver, output, files, *middleware, model=BOUND):
 
 
 class TestBoundStory(OfLangChain):
-    ways = ((invoked, {}),)
+    ways: ClassVar[Any] = ((invoked, {}),)
 
-    def graph(self):
+    def graph(self, **_):
         files = OffloadBackend(self.store)
         return made(self.server, self.saver, self.output, files, self.middleware, model=self.server.model)
 

@@ -68,7 +68,7 @@ class TestBoundStory(RepairedStory):
 
         assert server.refusals == []
         assert min(len(request["messages"]) for request in server.requests[-3:]) <= 12
-        assert server.binding.signatures(server.requests[4]["messages"])
+        assert self.server.binding.signatures(server.requests[4]["messages"])
         off = self.plugin.offloader(self.agent)
         sent = off.offload(self.agent.messages).messages
         assert self.thinking(sent) < self.thinking(self.agent.messages)

@@ -16,7 +16,7 @@ from offload.agent._opening import check_types, opened_offloader
 from offload.agent._reducer import ContextReducer
 from offload.agent._refusals import LengthRefusal, Repairs, length_refusal, thinking_refusal
 from offload.agent._usage import Calibration, CarefulCounter
-from offload.agent._window import Window
+from offload.agent._window import ModelWindow
 from offload.agent.compaction import CompactionResult, CompactionStrategy, Summarizer
 from offload.agent.compaction._strategy import report_ungrounded
 from offload.agent.compaction.rounds import Confirm
@@ -156,7 +156,9 @@ class ContextManager:
     def _begin(self, config: AgentConfig) -> None:
         """Begin without messages."""
         self._messages = AgentMessages(self._count, self.events)
-        self._window = Window(self._offloader, self._messages, config, self._new_reducer, self._confirmation)
+        self._window = ModelWindow(
+            self._offloader, self._messages, config, self._new_reducer, self._confirmation
+        )
         # Whether a request was made smaller since the last reply, so that its cached beginning changed.
         self._is_reduced = False
         # Whether thinking was refused since the last reply.

@@ -23,7 +23,7 @@ _NAMED = 3
 _LEAST_WINDOW = 1000
 
 
-class Window:
+class ModelWindow:
     """The size of the requests of one agent, and what makes them smaller.
 
     Args:
@@ -89,7 +89,7 @@ class Window:
         )
 
     def news_of_wait(self, tokens: int) -> ContextFullError | None:
-        """Return why compactions wait, if that was not told yet; the request fits the window."""
+        """Return why compactions wait, once; the request fits the window."""
         wait = self._messages.wait
         if wait.is_told or not self.config.trigger_tokens <= tokens < min(wait.until, self.config.window + 1):
             return None

@@ -5,23 +5,27 @@ Each recorded session is sent three times to a provider that charges by the publ
 gateway. Those with the provider's usage are sent at their recorded times, and with its recorded misses. The
 others have no times; they are in the format of OpenAI and are sent to both of its caches. A model that binds
 its thinking signs a block in each reply, and refuses a changed conversation; no request may be refused.
+
+Sessions of a few replies and of many, each with one small result, show what it costs where little can be
+saved: they are sent without pauses, and with a system prompt of 12,000 tokens.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import uvicorn
 from _measure import Figure, run
-from _provider import Provider, serving
+from _provider import CHARS_PER_TOKEN, Provider, serving
 from _replay import ANTHROPIC, Replay
 from bench_cost import extra_of, gone_of
 from peers._conversations import folder
@@ -29,12 +33,16 @@ from peers._tables import markdown
 
 from offload import CacheModel, Offloader
 from offload.gateway import _turns, gateway_app
-from offload.replay import Bill, Recording, Transcript, load
+from offload.messages import Usage
+from offload.replay import Answer, Bill, Recording, Transcript, load
 
 QUICK_MESSAGES = 110
 # A session that costs up to this part of its cost without the gateway is not dearer.
 _SAME = 1.0005
 _PATIENCE = 300.0
+# Replies of the sessions with small results, the tokens of a result, and of the system prompt.
+_REPLIES, _SMALL, _SYSTEM = (1, 4, 12, 30, 200), 600, 12_000
+_WORDS = ["module", "passed", "checks", "finish", "build", "folder", "return", "update", "source", "result"]
 
 
 class Cost(NamedTuple):
@@ -85,6 +93,27 @@ WAYS = (
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     yield from _costs(is_quick)
+    sessions = [_small(replies) for replies in _REPLIES if not is_quick or replies <= QUICK_MESSAGES]
+    costs = [_cost(session, WAYS[0]) for session in sessions]
+    yield from _figures_of(replace(WAYS[0], name="Small results"), costs)
+    yield Figure(
+        "  the dearest / its cost without a gateway", max(c.through / c.plain for c in costs), at_most=1.02
+    )
+
+
+def _small(replies: int) -> Transcript:
+    """Return a session in which each reply runs a command with a small result."""
+    words = random.Random(replies)  # noqa: S311 # a benchmark repeats its numbers
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Run all steps."}]
+    for number in range(replies):
+        given = {"command": f"step {number}"}
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "Bash", "input": given}
+        text = " ".join(words.choices(_WORDS, k=round(_SMALL * CHARS_PER_TOKEN / 7)))
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": text}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    messages.append({"role": "assistant", "content": "Done."})
+    usage = {1: Answer(0.0, Usage(_SYSTEM))}
+    return Transcript(f"{replies} replies", ANTHROPIC, None, messages, usage)
 
 
 # Cost

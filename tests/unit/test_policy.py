@@ -22,7 +22,7 @@ from offload.engine.policy import (
 from offload.engine.policy.cost import LEFT_ALONE
 from offload.engine.policy.groups import excess, over_ceiling
 from offload.engine.policy.judging import KEPT_CHARS
-from offload.engine.policy.policy import MAX_VIEW_TOKENS
+from offload.engine.policy.policy import MAX_VIEW_TOKENS, PASTED_CHARS
 from offload.errors import PolicyError
 
 DEFAULT = OffloadPolicy()
@@ -255,7 +255,7 @@ ABOVE = MAX_VIEW_TOKENS + 1
         {"tool_name": "Read"},
         {"is_error": True},
         {"is_error": True, "tool_name": "Read"},
-        {"item_type": "user_message", "tool_name": None},
+        {"item_type": "user_message", "tool_name": None, "chars": ABOVE},
         {"item_type": "skill_prompt", "tool_name": None},
         {"item_type": "tool_call"},
     ],
@@ -511,3 +511,17 @@ def test_decisions_are_explained_one_per_line() -> None:
     assert lines[0].split() == ["item", "type", "tool", "tokens", "after", "decision"]
     assert lines[1].split() == ["3.2", "tool_result", "Bash", "5000", "5000", "offload:", "5000", "tokens"]
     assert lines[2].split()[:3] == ["3", "tool_result", "-"]
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_a_text_of_the_user_leaves_at_once_if_it_is_too_long_to_be_a_task(is_bound: bool) -> None:
+    least = PASTED_CHARS * LEFT_ALONE
+    by_size = OffloadPolicy(types={"user_message": Rule(min_tokens=2000, after_replies=LEFT_ALONE)})
+
+    for policy, chars, expected in (
+        (DEFAULT, least, True),
+        (DEFAULT, least - 1, False),
+        (by_size, least, False),
+    ):
+        pasted = item(chars // 4, item_type="user_message", tool_name=None, chars=chars)
+        assert (policy.decide(pasted, is_bound=is_bound).action == "offload") is expected

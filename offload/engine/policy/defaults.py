@@ -36,7 +36,7 @@ ANSWERS = Rule(min_tokens=200, after_replies=3, preview_chars=0)
 # Where all is offloaded sooner, and where what may be quoted is kept for longer.
 _SOON, _LONG = 5, 36
 _SEEN: dict[str, Any] = {"after_replies": 1}
-_THRESHOLDS = {"min_tokens", "min_chars", "min_bytes"}
+THRESHOLDS = {"min_tokens", "min_chars", "min_bytes"}
 _SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}
 _ANY = {"min_tokens": DEFAULT_MIN_TOKENS}
 # Plain data, so that a caller can change single fields of a named policy.
@@ -83,13 +83,13 @@ _POLICIES: dict[PolicyName, dict[str, Any]] = {
 
 def _without_thresholds(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `data` without the threshold of each rule that gets another one."""
-    given = not _THRESHOLDS.isdisjoint(changes)
+    given = not THRESHOLDS.isdisjoint(changes)
     return {
         name: _without_thresholds(value, changed)
         if isinstance(value, Mapping) and isinstance(changed := changes.get(name), Mapping)
         else value
         for name, value in data.items()
-        if not (given and name in _THRESHOLDS)
+        if not (given and name in THRESHOLDS)
     }
 
 

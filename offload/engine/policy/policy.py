@@ -12,9 +12,9 @@ from offload.base.text import encode_text
 from offload.base.threads.locks import cached
 from offload.engine.policy._rules import Retention, Rule, Sweep
 from offload.engine.policy.cache import CacheModel, fields_of
-from offload.engine.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
+from offload.engine.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, THRESHOLDS, TYPES, named_policy
 from offload.engine.policy.facts import CostPlanItems, Decision, ItemFacts, PolicyName, Readers
-from offload.engine.policy.judging import ItemLimits, judge
+from offload.engine.policy.judging import KEPT_CHARS, ItemLimits, judge
 from offload.engine.policy.models import HistoryRule
 from offload.engine.policy.tool_names import matches, shows_file
 from offload.errors import ConfigError, PolicyError
@@ -24,6 +24,9 @@ from offload.records.record.retrieval import LIST, is_answer
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
+# A text of the user may be the task. With so many characters for each reply that its rule waits, four times
+# those of a file that is kept, it is data that was pasted.
+PASTED_CHARS = 4 * KEPT_CHARS
 _AT_ONCE: Mapping[str, int] = {"after_replies": 0, "keep_recent": 0}
 P = TypeVar("P", bound="OffloadPolicy")
 
@@ -260,7 +263,14 @@ class OffloadPolicy(LoadableSettings):
     def rule_for(self, item: ItemFacts, file_readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `file_readers` as in `decide`."""
         rule = self._rule_for(item, file_readers)
-        return rule.model_copy(update=_AT_ONCE) if item.is_report else rule
+        is_due = item.is_report or self._is_pasted(item, rule)
+        return rule.model_copy(update=_AT_ONCE) if is_due else rule
+
+    def _is_pasted(self, item: ItemFacts, rule: Rule) -> bool:
+        """Return whether a text of the user is data, where its rule names no size and the cost decides."""
+        is_text = item.item_type == "user_message" and item.media_type is None
+        is_by_cost = self.cost_plan != "none" and THRESHOLDS.isdisjoint(rule.model_fields_set)
+        return is_text and is_by_cost and 0 < PASTED_CHARS * rule.after_replies <= item.chars
 
     def _rule_for(self, item: ItemFacts, file_readers: Readers) -> Rule:
         if item.media_type is not None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from kit.inner import find
 from strength import examples
 
@@ -125,6 +125,7 @@ def test_offsets_count_from_where_the_first_chunk_stands(
 
 
 @many
+@example(text="\u00c0\uf900", ignore_case=False)
 @given(st.text(st.characters(exclude_characters="<>"), min_size=1, max_size=30), st.booleans())
 def test_a_literal_finds_itself_whatever_it_is_made_of(text: str, ignore_case: bool) -> None:  # drawn
     content = text.encode("utf-8", "surrogatepass")

@@ -528,7 +528,7 @@ def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     rows = json.loads(run_log("--json").stdout)["sessions"]
     assert {row["session"]: (row["title"], row["requests"]) for row in rows} == {
         "s": ("Find the leak␛[2J in the pool.", 2),
-        "again": ("Find the leak␛[2J in the pool.", 1),
+        "again": ("Find the leak␛[2J in the pool.", 2),
     }
     assert "2 sessions with requests in" in run_log().stdout
     assert run_log().stdout.count("Find the leak") == 2

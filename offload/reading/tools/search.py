@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 from unicodedata import is_normalized, normalize
 
@@ -292,7 +293,7 @@ def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
     if mode == "literal":
         source = b"|".join(re2.escape(encode_text(form)) for form in _forms(pattern))
     else:
-        source = _LINES + encode_text(_PART.sub(_widened, normalize("NFC", pattern)))
+        source = _LINES + encode_text(_PART.sub(_widened, _composed(pattern)))
     try:
         # RE2 takes locks of its own meanwhile, which a forked child would wait for without end.
         with NO_FORK:
@@ -310,8 +311,14 @@ def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
 
 
 def _forms(text: str) -> list[str]:
-    """Return a text in each of its normal forms, one if they are the same."""
-    return [*dict.fromkeys([normalize("NFC", text), normalize("NFD", text)])]
+    """Return a text as it is and in each of its normal forms, one if they are the same."""
+    return [*dict.fromkeys([text, normalize("NFC", text), normalize("NFD", text)])]
+
+
+def _composed(pattern: str) -> str:
+    """Return an expression composed, but for characters that both normal forms replace by another one."""
+    runs = ((is_whole, "".join(some)) for is_whole, some in groupby(pattern, partial(is_normalized, "NFC")))
+    return "".join(normalize("NFC", some) if is_whole else some for is_whole, some in runs)
 
 
 def _widened(part: re.Match[str]) -> str:
@@ -319,7 +326,7 @@ def _widened(part: re.Match[str]) -> str:
     if part["end"]:
         return r"(?:\r?$)"
     letters = part["letter"] or ("" if part[0].startswith(("\\", "[^")) else part[0])
-    apart = [forms[1] for letter in letters if len(forms := _forms(letter)) > 1]
+    apart = [form for letter in letters for form in _forms(letter)[1:]]
     return f"(?:{'|'.join([part[0], *apart])})" if apart else part[0]
 
 

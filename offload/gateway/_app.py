@@ -178,7 +178,7 @@ class Gateway:
         await receive()
         await in_thread(_warm_up)
         if self._shadow is not None:
-            self._shadow.begin(None if self._session_of is not None else self._offloader.session)
+            await self._shadow.begin(None if self._session_of is not None else self._offloader.session)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._notes.close()

@@ -109,10 +109,15 @@ class Parsed:
         return ProviderThread(name, [*self.views, reply], fields)
 
     @property
+    def tools(self) -> list[Any]:
+        """Its tools, also those that are in a message."""
+        lists = [self.fields.get("tools"), *(self.views[index]["tools"] for index in self.adding)]
+        return [tool for tools in lists for tool in blocks_of(tools)]
+
+    @property
     def tool_names(self) -> list[str]:
         """The names of its tools, also of those that are in a message or in a namespace."""
-        lists = [self.fields.get("tools"), *(self.views[index]["tools"] for index in self.adding)]
-        return [name for tools in lists for tool in blocks_of(tools) for name in _tool_names(tool)]
+        return [name for tool in self.tools for name in _tool_names(tool)]
 
     def end_of_tools(self) -> int:
         """Return the place behind the last tool in the first list of tools that has any."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from offload.gateway._exchange import Exchange, ReplyCopy, framed
 from offload.gateway._headers import RawHeaders
 from offload.gateway._incoming import Api
 from offload.gateway._outgoing import Outgoing
+from offload.gateway._parsed import Parsed
 from offload.gateway._provider import Provider
 from offload.gateway._sent import ThreadId
 from offload.gateway._shadow_plan import ShadowPlan
@@ -51,6 +53,8 @@ Ts = TypeVarTuple("Ts")
 MOST_WAITING, MOST_BYTES, MOST_AT_ONCE = 8, 64 * 1024 * 1024, 2
 # A pair takes no longer. After the provider limited one, none is drawn for so long: it limits the client.
 PAIR_SECONDS, PAUSE_SECONDS = 300.0, 60.0
+# Tools that the provider runs, and fields: they change something, or cost more than their tokens.
+_EFFECTS = re.compile(r"mcp|code_?(execution|interpreter)|image_generation|container", re.IGNORECASE)
 _LIMITED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, 529)
 _STOP_SECONDS = 1.0
 # Replies in a row that only read items back, if the client answers them.
@@ -121,9 +125,14 @@ class Shadow:
 
     # Facts
 
-    def begin(self, session: str | None) -> None:
-        """Read what the pairs of a session cost and showed: a new process continues its budgets."""
-        self._behind(self._read_stored(session))
+    async def begin(self, session: str | None) -> None:
+        """Read what the pairs of a session cost and showed: a new process continues its budgets.
+
+        A plan that can stop offloading is waited for: the first request passes as the last one did.
+        """
+        reading = self._behind(self._read_stored(session))
+        if self._plan.stop is not None:
+            await reading
 
     async def _read_stored(self, session: str | None) -> None:
         try:
@@ -141,9 +150,12 @@ class Shadow:
             await asyncio.wait(self._tasks, timeout=_STOP_SECONDS)
         for task in self._tasks:
             task.cancel()
-        if waiting := [*self._tasks, *map(asyncio.wrap_future, [*self._storing])]:
-            await asyncio.wait(waiting, timeout=_STOP_SECONDS)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STOP_SECONDS)
+        # At their ends, those that had paid were stored.
+        if storing := [*map(asyncio.wrap_future, [*self._storing])]:
+            await asyncio.wait(storing, timeout=_STOP_SECONDS)
+        self._thread.shutdown(wait=False)
 
     @property
     def agreement(self) -> Agreement:
@@ -189,14 +201,17 @@ class Shadow:
 
     def _has_room(self, new: _DrawnRequest) -> bool:
         """Return whether a request can wait; one whose client sends nothing more is dropped for it."""
-        idle = (drawn for drawn in self._open.values() if drawn.rounds and not drawn.reading.locked())
-        size = sum(len(drawn.original.body) for drawn in self._under_way) + len(new.original.body)
-        if len(self._under_way) >= MOST_WAITING and (oldest := next(idle, None)) is not None:
-            self._settle(oldest, "the client sent nothing after a read-back")
-        if len(self._under_way) < MOST_WAITING and size <= MOST_BYTES:
-            return True
-        self._lost["too many at once"] += 1
-        return False
+        idle = [drawn for drawn in self._open.values() if drawn.rounds and not drawn.reading.locked()]
+        while not self._fits(new):
+            if not idle:
+                self._lost["too many at once"] += 1
+                return False
+            self._settle(idle.pop(0), "the client sent nothing after a read-back")
+        return True
+
+    def _fits(self, new: _DrawnRequest) -> bool:
+        size = sum(len(drawn.original.body) for drawn in (*self._under_way, new))
+        return len(self._under_way) < MOST_WAITING and size <= MOST_BYTES
 
     async def _follow(self, drawn: _DrawnRequest, copy: ReplyCopy) -> None:
         """Compare a drawn request if its action is in a reply; else its client answers a read-back first."""
@@ -226,7 +241,9 @@ class Shadow:
     def _settle(self, drawn: _DrawnRequest, why: str) -> None:
         """Drop a request that has no pair, and for which nothing was paid."""
         drawn.is_done = True
-        self._open.pop(drawn.thread, None)
+        # Behind its action, another one of the conversation may have been drawn.
+        if self._open.get(drawn.thread) is drawn:
+            del self._open[drawn.thread]
         self._under_way.discard(drawn)
         self._lost[why] += 1
         self._status.say_once(f"a drawn request was not sent again: {why}")
@@ -347,10 +364,11 @@ class Shadow:
     def _redact(self, text: str) -> str:
         return self._offloader.options.redacted(text)
 
-    def _behind(self, work: Any) -> None:
+    def _behind(self, work: Any) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -364,11 +382,22 @@ def _why(error: Exception) -> str:
 
 
 def _can_be_drawn(outgoing: Outgoing, api: Api) -> bool:
-    """Return whether a request hides items, and its original can be sent alone and has an action."""
+    """Return whether a request hides items, and its original can be sent alone and has an action alone."""
     parsed = outgoing.parsed
     if parsed is None or outgoing.tokens_removed <= 0 or api.name not in CALLS_OF:
         return False
-    return not (parsed.is_threaded or parsed.is_aside or parsed.first)
+    return not (parsed.is_threaded or parsed.is_aside or parsed.first or _has_effects(parsed))
+
+
+def _has_effects(parsed: Parsed) -> bool:
+    """Return whether the provider runs tools of a request: they would run twice more."""
+    kinds = [name for name, value in parsed.fields.items() if value]
+    for tool in parsed.tools:
+        if isinstance(tool, dict):
+            # A hosted shell has the type of a local one, and another environment.
+            place = tool.get("environment")
+            kinds += [*tool, str(tool.get("type")), str(isinstance(place, dict) and place.get("type"))]
+    return any(map(_EFFECTS.match, kinds))
 
 
 def _continues(outgoing: Outgoing, before: Outgoing) -> bool:

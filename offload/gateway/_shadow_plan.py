@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class ShadowPlan:
     stop: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("share", "budget") + ("stop",) * (self.stop is not None):
+            check_number(name, getattr(self, name), 0, is_whole=False)
         if not 0 < self.share <= 1:
             raise ConfigError(
                 f"the share of shadow requests must be above 0 and at most 1, got {self.share:g}"

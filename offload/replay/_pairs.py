@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from offload.engine.policy import OffloadPolicy
 from offload.engine.policy.facts import PolicyName
-from offload.errors import CorruptError, OffloadError
+from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.records.record.digested import check_digest, undigested, with_digest
 from offload.replay._actions import HiddenItem
 from offload.replay._agreement import Same
@@ -72,6 +72,9 @@ def pairs_in(store: OffloadStore, session: str | None = None) -> Iterator[Shadow
     listed = store.keys(CALLS.prefix("" if session is None else encode_part(session)))
     keys = [stored.key for stored in listed if SHADOW.match(stored.key)]
     for key, data in zip(keys, get_many(store, keys), strict=True):
+        if isinstance(data, NotFoundError):
+            # It was deleted after it was listed.
+            continue
         if isinstance(data, OffloadError) and not isinstance(data, CorruptError):
             raise data
         yield _parsed(key, data) if isinstance(data, bytes) else _DAMAGED

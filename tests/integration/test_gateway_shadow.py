@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from _provider import Provider, serving
 from gateways import HEADERS, KEY, LOG, ask, opened, running, wait_for
 from talking import FIELDS, KINDS, READERS, Json, path_of, request_of, results_of, user_of
 
-from offload import Offloader
+from offload import ConfigError, Offloader
 from offload.gateway import ShadowPlan, _shadow
 from offload.replay import ShadowPair, ShadowReport, pairs_in
 from offload.storage.wrappers import EncryptingStore
@@ -302,10 +303,85 @@ def test_a_reply_that_fails_at_the_client_is_no_pair(provider, off):
     assert len(provider.requests) == 3
 
 
+def test_a_request_that_is_lost_late_leaves_a_later_one_of_its_conversation(provider, off):
+    gate = Gate(provider)
+    with gateway(provider, off) as url:
+        for _ in range(2):
+            Talk(url).send_changed()
+        wait_for(lambda: gate.now == 2)
+        talk = Talk(url, "chat", model="house-model")
+        talk.send_changed()
+        plain, begun, is_open = provider.answer, threading.Event(), threading.Event()
+
+        def answer(request: Json) -> list[Json]:
+            if request["model"] == "house-model":
+                begun.set()
+                is_open.wait(30)
+            return plain(request)
+
+        provider.answer = answer
+        later = threading.Thread(target=talk.send)
+        later.start()
+        begun.wait(30)
+        gate.open.set()
+        wait_for(lambda: facts(url)["lost"] == {"the price of the model is not known": 1})
+        is_open.set()
+        later.join()
+        wait_for(lambda: facts(url)["lost"] == {"the price of the model is not known": 2})
+
+
+def test_what_was_paid_for_is_stored_at_the_end_in_a_slow_store_too(provider, off, monkeypatch):
+    gate, put_pair = Gate(provider), _shadow.put_pair
+    monkeypatch.setattr(_shadow, "put_pair", lambda *pair: (time.sleep(0.2), put_pair(*pair)))
+    with gateway(provider, off) as url:
+        for _ in range(2):
+            Talk(url).send_changed()
+        wait_for(lambda: gate.now == 2)
+    gate.open.set()
+    assert [pair.lost for pair in pairs_in(off.store)] == ["the gateway stopped"] * 2
+
+
+def test_a_client_that_left_behind_a_read_back_makes_room(provider, off, monkeypatch):
+    monkeypatch.setattr(_shadow, "MOST_BYTES", 3 * len(LOG))
+    read = {"name": "mcp__offload__context_list", "input_schema": {"type": "object"}}
+    plain = provider.answer
+    with gateway(provider, off) as url:
+        talk = Talk(url)
+        talk.fields = {"tools": [{"name": "Bash", "input_schema": {"type": "object"}}, read]}
+        talk.send()
+        talk.send()
+        provider.answer = lambda _: [
+            {"type": "tool_use", "id": "toolu_list", "name": read["name"], "input": {}}
+        ]
+        talk.send()
+        provider.answer = plain
+        Talk(url).send_changed()
+        found(off)
+        assert facts(url)["lost"] == {"the client sent nothing after a read-back": 1}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mcp_servers": [{"type": "url", "name": "mail", "url": "https://mail.example"}]},
+        {"tools": [{"name": "Bash"}, {"type": "code_execution_20250825", "name": "code_execution"}]},
+        {"tools": [{"name": "Bash"}, {"type": "shell", "environment": {"type": "container_auto"}}]},
+        {"tools": [{"name": "Bash"}, {"codeExecution": {}}]},
+    ],
+)
+def test_what_the_provider_itself_runs_is_run_once(provider, off, fields):
+    with gateway(provider, off) as url:
+        talk = Talk(url)
+        talk.fields = fields
+        talk.send_changed()
+    assert len(provider.requests) == 3
+    assert [*pairs_in(off.store)] == []
+
+
 # Harm
 
 
-def test_harm_above_the_limit_lets_requests_pass_unchanged_also_in_a_new_process(provider, off):
+def test_harm_above_the_limit_lets_requests_pass_unchanged_also_in_a_new_process(provider, off, monkeypatch):
     answering(provider, lambda request: "make again" if is_offloaded(request) else "make test")
     plan = ShadowPlan(1.0, budget=100, stop=0.05)
     with gateway(provider, off, plan) as url:
@@ -315,8 +391,8 @@ def test_harm_above_the_limit_lets_requests_pass_unchanged_also_in_a_new_process
         wait_for(lambda: facts(url)["ended"] == "offloading was stopped")
         Talk(url).send_changed()
         status = ask(f"{url}/offload/status", method="GET").json
+    monkeypatch.setattr(_shadow, "pairs_in", lambda *of: (time.sleep(0.5), pairs_in(*of))[1])
     with gateway(provider, off, plan) as url:
-        wait_for(lambda: facts(url)["ended"])
         Talk(url).send_changed()
     last = [body for _, _, body in provider.requests[-6:]]
     assert [is_offloaded(json.loads(body)) for body in last] == [False] * 6
@@ -355,6 +431,14 @@ def test_a_pair_has_what_redact_leaves_and_is_encrypted(provider):
     raw = b"".join(inner.get(each.key) for each in inner.keys(""))
     assert b"secret" not in raw
     assert b"curl" not in raw
+
+
+@pytest.mark.parametrize(
+    "values", [("0.1", 5.0), (0.1, "5USD"), (0.1, 5.0, "5%"), (True, 5.0), (float("nan"), 5.0)]
+)
+def test_a_plan_that_has_no_numbers_is_refused(values):
+    with pytest.raises(ConfigError, match="must be"):
+        ShadowPlan(*values)
 
 
 def test_headers_of_one_request_are_not_repeated(provider, off):

@@ -156,11 +156,12 @@ def test_texts_sinks_restores_and_checks_are_told_as_calls():
             sink.write(LINE * 1000)
     off.restore([result(text)])
     off.verify()
+    off.tools.call("context_grep", {})
 
     stored = [item["chars"] for item in of(heard, EventType.ITEM_STORED)]
     assert stored == [len(LOG), len(LINE) * 300_000]
     operations = [call["operation"] for call in of(heard, EventType.CALL_ENDED)]
-    assert operations == ["offload_text", "offload_text", "restore", "verify"]
+    assert operations == ["offload_text", "offload_text", "restore", "verify", "context_grep"]
 
 
 def test_a_collection_is_told_of_a_session_and_of_a_store():

@@ -14,6 +14,7 @@ import pytest
 from command import Run
 from gateways import opened, turns
 from kit.conversation import from_model, tool_use
+from kit.store import ActingStore
 
 from offload import ConfigError, Offloader
 from offload.maintenance.retention import delete, undelete
@@ -244,6 +245,15 @@ def test_a_pair_is_copied_deleted_and_brought_back_with_its_session() -> None:
     assert [*pairs_in(store)] == []
     undelete(store, "s")
     assert ShadowReport([*pairs_in(store)]).dollars == 0.25
+
+
+def test_a_pair_that_is_deleted_while_all_are_read_is_left_out() -> None:
+    store = MemoryStore()
+    for _ in range(2):
+        put_pair(store, "s", PAIR.compared("a", "b", "a"))
+    last = [each.key for each in store.keys("c/")][-1]
+    racing = ActingStore(store, lambda verb, _: store.delete(last) if verb == "get" else None)
+    assert len([*pairs_in(racing)]) == 1
 
 
 def test_the_command_shows_each_disagreement_with_what_was_out_of_view(run: Run, tmp_path: Path) -> None:

@@ -577,6 +577,7 @@ def test_a_search_without_a_pattern_or_of_titles_lists_items() -> None:
     assert TOOLS.call("context_grep", {}) == TOOLS.call("context_list")
     assert "0 titles with these words" in TOOLS.call("context_grep", {"pattern": "nowhere", "mode": "titles"})
     assert "leave out id" in TOOLS.call("context_grep", {"id": REF, "mode": "titles"})
+    assert "must be a string" in TOOLS.call("context_grep", {"pattern": ["event", "x"]})
 
 
 def test_tools_that_are_not_offered_by_default_are_answered() -> None:

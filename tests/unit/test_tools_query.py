@@ -69,11 +69,15 @@ def test_several_items_are_joined_in_their_order() -> None:
         {"ids": f'["{users}", "{orders}"]'},
         {"ids": f"{users},{orders}"},
         {"id": f"{users}, {orders}"},
+        {"id": f'["{users}", "{orders}"]'},
+        {"id": f"{users.upper()},,{orders.upper()}"},
         {"id": [users, orders]},
     ):
         answer = tools.call("context_query", {**arguments, "sql": sql})
         assert answer.split("\n")[1:3] == ["name|s", "user 1|1425.0"]
     assert tools.query([users, orders], "select count(*) from lines1, lines2").split("\n")[2] == "501"
+    unknown = tools.call("context_query", {"id": f"{users}, zzzzzzzzzz", "sql": sql})
+    assert unknown.startswith("Error: unknown id 'zzzzzzzzzz'.")
     assert answer.startswith(f"[{users}, {orders}: 1 row; t1: 500 rows; t2: 100 rows]")
 
 

@@ -141,7 +141,9 @@ class Tools:
             _log.warning("session %s: a tool could not read: %s", self._session.name, error)
             return store_error(error)
         refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments] + arguments.get("ids", [])
-        ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
+        # An id may be several with commas.
+        parts = [part for ref in refs for part in ref.split(",")]
+        ref = next((ref for ref in (*refs, *parts) if ref in str(error)), refs[0] if refs else None)
         if ref is None or not isinstance(error, CorruptError | EncryptionError | NotFoundError):
             return error_for_model(error)
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
@@ -322,7 +324,9 @@ class Tools:
         check_choice("mode", mode, (*get_args(PatternMode), "search", "titles"))
         if mode == "titles" or pattern is None:
             check_alone("titles, or without a pattern", id=id)
-            return self.list(query=pattern, cursor=cursor)
+            return self._listing.page(
+                item_type=None, tool=None, query=pattern, limit=_LIST_LIMIT, cursor=cursor
+            )
         if mode == "search" and cursor:
             raise ConfigError('mode "search" has no cursor; omit it')
         if mode == "search":

@@ -50,6 +50,8 @@ def check_arguments(
         names = ", ".join(_shown(key) for key in unknown[:5])
         raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
     kept = {*required, *_SEARCHED}
+    if isinstance(several := fields.get("id"), list) and all(isinstance(each, str) for each in several):
+        fields["id"] = ",".join(several)
     fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in kept)}
     fields |= {k: _id_in(fields[k]) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
     if isinstance(fields.get("cursor"), str):
@@ -135,11 +137,15 @@ def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]
 
 
 def _id_in(text: str) -> str:
-    """Return the id in an argument: it may be typed in capitals, and a model may pass its whole line."""
-    alone = text.strip(_AROUND_ID)
+    """Return the id in an argument, or several with commas.
+
+    One may be typed in capitals, and a model may pass its whole line.
+    """
     line = _LINE.search(text)
-    ref = (line[1] if line else alone).lower()
-    return ref if is_ref(ref) else next(known_refs(text.strip()), alone)
+    several = [line[1]] if line else [*filter(None, (part.strip(_AROUND_ID) for part in text.split(",")))]
+    if all(is_ref(ref.lower()) for ref in several):
+        return ",".join(several).lower()
+    return next(known_refs(text.strip()), ",".join(several))
 
 
 def _is_absent(value: Any, is_required: bool) -> bool:
@@ -152,8 +158,6 @@ def _plain(value: Any, kind: str) -> Any:
     """Return an integer for 5.0, which is one in JSON, and the value of "5" or "true", which models send."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if kind == "string" and isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ",".join(value)
     if kind == "array" and isinstance(value, str):
         # Some models send a list as its JSON, or with commas.
         return [part.strip(" '\"") for part in value.strip("[] ").split(",")]

@@ -81,8 +81,8 @@ def pairs_in(store: OffloadStore, session: str | None = None) -> Iterator[Shadow
 
 
 def _parsed(key: str, data: bytes) -> ShadowPair:
+    check_plain(data, key)
     try:
-        check_plain(data, key)
         check_digest(data, name_of(key))
         fields = json.loads(data)
         del fields["sha256"]

@@ -16,13 +16,14 @@ from gateways import opened, turns
 from kit.conversation import from_model, tool_use
 from kit.store import ActingStore
 
-from offload import ConfigError, Offloader
+from offload import ConfigError, EncryptionError, Offloader
 from offload.maintenance.retention import delete, undelete
 from offload.maintenance.transfer import copy_session
 from offload.replay import HiddenItem, Same, ShadowPair, ShadowReport, pairs_in, shadow
 from offload.replay._actions import action_of, hidden_items
 from offload.replay._agreement import agreement_of
 from offload.replay._pairs import name_of_policy, put_pair
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 Json = dict[str, Any]
@@ -254,6 +255,13 @@ def test_a_pair_that_is_deleted_while_all_are_read_is_left_out() -> None:
     last = [each.key for each in store.keys("c/")][-1]
     racing = ActingStore(store, lambda verb, _: store.delete(last) if verb == "get" else None)
     assert len([*pairs_in(racing)]) == 1
+
+
+def test_a_pair_that_is_encrypted_is_not_said_to_be_damaged() -> None:
+    store = MemoryStore()
+    put_pair(EncryptingStore(store, b"k" * 32), "s", PAIR)
+    with pytest.raises(EncryptionError, match="it is encrypted"):
+        list(pairs_in(store))
 
 
 def test_the_command_shows_each_disagreement_with_what_was_out_of_view(run: Run, tmp_path: Path) -> None:

@@ -365,7 +365,7 @@ class Shadow:
         return self._offloader.options.redacted(text)
 
     def _behind(self, work: Any) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

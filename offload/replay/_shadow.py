@@ -118,13 +118,16 @@ def shadow(
         seed: of the draw.
 
     Raises:
-        ConfigError: an argument is out of its range.
+        ConfigError: an argument is out of its range, or the session has no journal.
         StoreError: the store failed.
     """
+    check_number("share", share, 0, is_whole=False)
     if not 0 < share <= 1:
         raise ConfigError(f"share must be above 0 and at most 1, got {share!r:.40}")
     check_number("most", most, 1)
     drawn, found, timeline = random.Random(seed), list[ShadowPair](), session.timeline()  # noqa: S311 # a draw
+    if not timeline:
+        raise ConfigError(f"session {session.session!r} has no requests: Offloader(journal=True) keeps them")
     policy = name_of_policy(session.policy)
     for request in timeline:
         if len(found) == most:
@@ -162,6 +165,9 @@ def _played(session: Offloader, client: ShadowClient, messages: list[Any]) -> st
     """Return the next action after messages; reads of items are answered until one follows."""
     for _ in range(MOST_ROUNDS):
         reply = client(messages)
+        said = reply if isinstance(reply, list | tuple) else [reply]
+        if not (isinstance(reply, str) or any(scan_of(message).is_reply for message in said)):
+            raise _NoActionError(f"the client returned no reply, but {type(reply).__name__}")
         if (action := action_of(reply)) is not None:
             return action
         messages = [*messages, *_answered(session, reply)]

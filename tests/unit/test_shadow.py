@@ -218,7 +218,18 @@ def test_a_client_that_fails_costs_pairs(session: Offloader) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [{"share": 0}, {"share": 1.1}, {"most": 0}])
+@pytest.mark.parametrize("reply", [None, {}, [], {"choices": [{"message": called("Bash", command="a")}]}])
+def test_what_is_no_reply_is_no_pair(session: Offloader, reply: Any) -> None:
+    report = shadow(session, lambda _: reply, most=1)
+    assert report.lost == {f"the client returned no reply, but {type(reply).__name__}": 1}
+
+
+def test_a_session_without_requests_is_refused() -> None:
+    with pytest.raises(ConfigError, match="session 's' has no requests"):
+        shadow(Offloader(MemoryStore(), session="s"), Model())
+
+
+@pytest.mark.parametrize("wrong", [{"share": 0}, {"share": 1.1}, {"share": "1"}, {"most": 0}])
 def test_an_argument_out_of_its_range_is_named(session: Offloader, wrong: Json) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         shadow(session, Model(), **wrong)

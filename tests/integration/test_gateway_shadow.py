@@ -17,6 +17,7 @@ from talking import FIELDS, KINDS, READERS, Json, path_of, request_of, results_o
 from offload import ConfigError, Offloader
 from offload.gateway import ShadowPlan, _shadow
 from offload.replay import ShadowPair, ShadowReport, pairs_in
+from offload.replay._pairs import put_pair
 from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
@@ -92,6 +93,16 @@ def found(off: Offloader, count: int = 1) -> list[ShadowPair]:
     """Wait for some pairs in the store."""
     wait_for(lambda: len([*pairs_in(off.store)]) >= count)
     return [*pairs_in(off.store)]
+
+
+def slowed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes its time, as a slow store lets it."""
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return function(*arguments)
+
+    return slow
 
 
 def shadows(provider: Provider, talk: Talk) -> list[Json]:
@@ -313,7 +324,7 @@ def test_a_request_that_is_lost_late_leaves_a_later_one_of_its_conversation(prov
         talk.send_changed()
         plain, begun, is_open = provider.answer, threading.Event(), threading.Event()
 
-        def answer(request: Json) -> list[Json]:
+        def answer(request: Json) -> Any:
             if request["model"] == "house-model":
                 begun.set()
                 is_open.wait(30)
@@ -331,8 +342,8 @@ def test_a_request_that_is_lost_late_leaves_a_later_one_of_its_conversation(prov
 
 
 def test_what_was_paid_for_is_stored_at_the_end_in_a_slow_store_too(provider, off, monkeypatch):
-    gate, put_pair = Gate(provider), _shadow.put_pair
-    monkeypatch.setattr(_shadow, "put_pair", lambda *pair: (time.sleep(0.2), put_pair(*pair)))
+    gate = Gate(provider)
+    monkeypatch.setattr(_shadow, "put_pair", slowed(put_pair))
     with gateway(provider, off) as url:
         for _ in range(2):
             Talk(url).send_changed()
@@ -391,7 +402,7 @@ def test_harm_above_the_limit_lets_requests_pass_unchanged_also_in_a_new_process
         wait_for(lambda: facts(url)["ended"] == "offloading was stopped")
         Talk(url).send_changed()
         status = ask(f"{url}/offload/status", method="GET").json
-    monkeypatch.setattr(_shadow, "pairs_in", lambda *of: (time.sleep(0.5), pairs_in(*of))[1])
+    monkeypatch.setattr(_shadow, "pairs_in", slowed(pairs_in))
     with gateway(provider, off, plan) as url:
         Talk(url).send_changed()
     last = [body for _, _, body in provider.requests[-6:]]

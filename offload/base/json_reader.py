@@ -33,8 +33,26 @@ _MAX_VALUE_CHARS = 16 * 1024 * 1024
 _CUT_CHARS = 2
 _BOM = "\ufeff"
 
-# Read the value at a place; return it with the place of its end. Raise `ValueError`, or `StopIteration`.
-scan_value: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
+
+class RepeatedKeyError(Exception):
+    """An object has a key twice, so that one of two values would be lost."""
+
+
+def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object. Raises `RepeatedKeyError`."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise RepeatedKeyError(f"an object in it has the key {twice!r:.60} twice")
+    return members
+
+
+# Read the value at a place; return it with the place of its end. Raise `ValueError`, `StopIteration`, or
+# `RepeatedKeyError`.
+scan_value: Any = getattr(  # noqa: B009 # typeshed has no such name
+    json.JSONDecoder(parse_constant=str, strict=False, object_pairs_hook=_members_once), "scan_once"
+)
 scan_strictly = json.JSONDecoder().raw_decode
 
 _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
@@ -107,7 +125,10 @@ class JsonReader:
         return self.place
 
     def value(self) -> Any:
-        """Read the value here and move to its end. Raises `RecursionError` if it is nested too deeply."""
+        """Read the value here and move to its end.
+
+        Raises `RecursionError` if it is nested too deeply, and `RepeatedKeyError` unless it is read strictly.
+        """
         self.peek()
         while True:
             try:

@@ -135,6 +135,11 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
             ("left", 7, 10, "2026-11-03", "10s"),
         ],
     ),
+    "sizes whose first one has another unit": (
+        "4.0K\t./a\n1.2M\t./b\n1.3M\t.\n",
+        ("column1", "column2"),
+        [("4.0K", "./a"), ("1.2M", "./b"), ("1.3M", ".")],
+    ),
     "the directive of Excel": (
         "sep=;\r\nname;amount\r\na;1\r\nb;2\r\n",
         ("name", "amount"),
@@ -173,6 +178,13 @@ REFUSED = {
     ),
     "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is not a table"),
     "a key that comes twice in pairs": ("tag=a tag=b n=1\ntag=c tag=d n=2\n", "its text is not a table"),
+    "a key that comes twice in JSON": ('[{"a": 1}, {"a": 1, "b": 2, "a": 3}]', "has the key 'a' twice"),
+    "a key that comes twice in a value": ('{"rows": [{"a": {"b": 2, "b": 3}}]}', "has the key 'b' twice"),
+    "a key that comes twice in each line": ('{"a": 1, "a": 2}\n' * 3, "has the key 'a' twice"),
+    "times below names": (
+        "                     open  close\n" + "2024-01-01 00:00:00   1.0    2.0\n" * 3,
+        "its text is not a table",
+    ),
     "types below the names of a box": (
         "┌─────┬──────┐\n│ id  │ name │\n│ int │ text │\n├─────┼──────┤\n│  1  │ a    │\n└─────┴──────┘\n",
         "its text is not a table",
@@ -345,10 +357,15 @@ DOCUMENTS: dict[str, tuple[str, int, str]] = {
     ),
     "arrays": (json.dumps(PAGES[0]["runs"]) + json.dumps(PAGES[1]["runs"]), 6, "members of 2 JSON documents"),
     "arrays on lines": ("[[1, 2], [3, 4]]\n" * 2, 2, ""),
+    "JSON lines with a key twice": (
+        '{"a": 1}\n{"a": 2, "a": 3}\n{"a": 4}\n',
+        2,
+        "lines that are not JSON objects, or have a key twice: 1, first at line 2",
+    ),
     "JSON lines between others": (
         "npm WARN x\n" + "".join(f'{{"id": {n}}}\n' * 2 + "(node) note\n" for n in range(4)),
         8,
-        "lines that are not JSON objects: 5, first at line 1",
+        "lines that are not JSON objects, or have a key twice: 5, first at line 1",
     ),
 }
 

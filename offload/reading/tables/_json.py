@@ -10,7 +10,13 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from offload.base.json_reader import BrokenJsonError, JsonReader, member_pointer, scan_value
+from offload.base.json_reader import (
+    BrokenJsonError,
+    JsonReader,
+    RepeatedKeyError,
+    member_pointer,
+    scan_value,
+)
 from offload.reading.tables._form import Form, NoTableError, Remarks, Row, Sample, lines_of
 
 _SPACES = " \t\r\n"
@@ -90,8 +96,25 @@ def _others_note(where: str, others: list[_Array]) -> str:
     return f"t is {where}; other arrays, with their sizes, are {shown}{more}"
 
 
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise `NoTableError` for malformed JSON, and for an object of which a value would be lost."""
+    try:
+        yield
+    except BrokenJsonError as error:
+        raise NoTableError(f"invalid JSON at character {error.place}: {error}") from error
+    except RecursionError as error:
+        raise NoTableError("invalid JSON: it is nested too deeply") from error
+    except RepeatedKeyError as error:
+        raise NoTableError(str(error)) from error
+
+
+@_refusing()
 def json_form(sample: Sample) -> Form | None:
-    """Return the table in JSON, by the beginning of the text: JSON lines, an array, or an object."""
+    """Return the table in JSON, by the beginning of the text: JSON lines, an array, or an object.
+
+    Raises `NoTableError` if an object in it has a key twice.
+    """
     first = sample.text.lstrip()[:1]
     if _is_lines(sample):
         form = _object_form(sample) if sample.is_whole and first == "{" else None
@@ -135,7 +158,7 @@ def _value_of(line: str) -> Any:
     """Return the object or array that is the line, None if it is another text."""
     try:
         value, end = scan_value(line, 0)
-    except (StopIteration, ValueError, RecursionError):
+    except (StopIteration, ValueError, RecursionError, RepeatedKeyError):
         return None
     return value if isinstance(value, dict | list) and not line[end:].strip() else None
 
@@ -148,7 +171,7 @@ def _may_be_json(beginning: str) -> bool:
         failed = len(beginning) if error.msg.startswith("Unterminated") else error.pos
     except StopIteration as error:
         failed = error.value
-    except RecursionError:
+    except (RecursionError, RepeatedKeyError):
         return True
     else:
         return True
@@ -175,7 +198,7 @@ def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
             if value is not None:
                 yield value
             elif line.strip():
-                remarks.add("lines that are not JSON objects", number)
+                remarks.add("lines that are not JSON objects, or have a key twice", number)
 
     return _rows_of(values(), remarks)
 
@@ -209,17 +232,6 @@ def _check_end(reader: JsonReader, chunks: Iterable[str], remarks: Remarks) -> N
             raise NoTableError(f"another text parts its JSON documents at character {start}")
         at += len(chunk)
     remarks.add("texts after the JSON, not read", start, "character")
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Raise `NoTableError` for malformed JSON."""
-    try:
-        yield
-    except BrokenJsonError as error:
-        raise NoTableError(f"invalid JSON at character {error.place}: {error}") from error
-    except RecursionError as error:
-        raise NoTableError("invalid JSON: it is nested too deeply") from error
 
 
 def _rows_of(values: Iterable[Any], remarks: Remarks) -> Iterator[Row]:

@@ -168,6 +168,9 @@ def _log_of(lines: Sequence[str]) -> _LinePattern | None:
         found = [*filter(None, map(match, timed))]
         most = _FITTING * len(timed)
         are_found = all(sum(map(bool, map(itemgetter(name), found))) >= most for name in columns)
+        # A line of several names before times is that of another table.
+        if columns == ("time", "message") and lines[0] != timed[0] and "  " in lines[0].strip():
+            return None
         if are_found and (columns[1] != "source" or "level" not in columns or _are_levels(found)):
             score = _BY_PARTS if len(columns) > _PAIR else _BY_TIME
             return _LinePattern("log", columns, pattern, score, "time" in columns)

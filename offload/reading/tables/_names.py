@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from offload.reading.tables._numbers import NULLS, number_of
+from offload.reading.tables._numbers import NULLS, number_of, scale_of
 
 _NAME_CHARS = 60
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
@@ -99,7 +99,11 @@ def _is_value(first: str, column: Sequence[str], kind: str) -> bool:
     ):
         return False
     number = number_of(first)
-    return number is None or number.unit in {"", "0"} or number.unit in map(_unit_of, column)
+    units = {*map(_unit_of, column)}
+    if number is None or number.unit in {"", "0", *units}:
+        return True
+    # 4.0K and 1.2M compare; above numbers without a unit, it may be a name.
+    return "" not in units and scale_of({number.unit, *units}, is_size=True) is not None
 
 
 def _is_name(first: str, column: Sequence[str], kind: str) -> bool:

@@ -251,7 +251,8 @@ class OffloadSession:
         """Return the items, at most the latest `limit`. Raises `CorruptError` if some are damaged."""
         most = resolve_session_limit(limit, self.session_settings)
         items = [*(await self._turns.take(self._names, self._items)).values()]
-        return items if most is None else items[max(0, len(items) - most) :]
+        # As for SQLite, a negative limit is none.
+        return items if most is None or most < 0 else items[max(0, len(items) - most) :]
 
     async def add_items(self, items: list[Any]) -> None:
         """Store items, in one object."""

@@ -133,3 +133,23 @@ def test_what_is_wrong_is_an_error_of_the_protocol(tmp_path: Path) -> None:
 
     found = [(response.status_code, response.json()["error"]["code"]) for response in refused]
     assert found == [(status, code) for _, _, status, code in WRONG]
+
+
+def test_requests_that_come_before_the_server_started_count_too(tmp_path: Path) -> None:
+    late = 'while ! test -e "$0"; do sleep 0.1; done; exec "$@"'
+    command = ["sh", "-c", late, str(tmp_path / "go"), sys.executable, str(WRAPPED)]
+
+    async def call(client: httpx2.AsyncClient, url: str) -> bool:
+        headers = {**ACCEPTED, "Mcp-Method": "tools/call", "Mcp-Name": "small"}
+        response = await client.post(url, json=asked("small"), headers=headers)
+        if is_refused := "100 requests wait already" in response.text:
+            (tmp_path / "go").touch()
+        return is_refused
+
+    async def talk(url: str) -> list[bool]:
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(timeout=60, limits=limits) as client:
+            return await asyncio.gather(*(call(client, url) for _ in range(101)))
+
+    with program(*in_store(tmp_path), "--", *command) as url:
+        assert sum(asyncio.run(talk(url))) == 1

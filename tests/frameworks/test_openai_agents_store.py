@@ -51,7 +51,7 @@ def test_any_calls_have_the_results_of_the_sdks_own_session(place, request, tmp_
             name = drawn.choice(["add_items"] * 3 + ["pop_item", "get_items"] * 2 + ["clear_session"])
             given: Any = {
                 "add_items": [[said(f"{step}, {n}") for n in range(drawn.randrange(4))]],
-                "get_items": [drawn.choice([None, 0, 1, 3, 99])],
+                "get_items": [drawn.choice([None, -1, 0, 1, 3, 99])],
             }.get(name, [])
             assert run(getattr(ours, name)(*given)) == run(getattr(theirs, name)(*given))
             assert run(ours.get_items(99)) == run(theirs.get_items(99))

@@ -10,8 +10,8 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -141,17 +141,25 @@ class SharedServer:
             if message is None:
                 await Response(status_code=202)(scope, receive, send)
                 return
-            exchange = await self._begin(message)
+            with self._counted(message):
+                exchange = await self._begin(message)
+                is_stream = "text/event-stream" in _accepted(request)
+                await self._answer(exchange, is_stream=is_stream, receive=receive, send=send)
         except _NotSentError as refused:
             await _plain(refused.answer)(scope, receive, send)
-            return
-        await self._answer(
-            exchange, is_stream="text/event-stream" in _accepted(request), receive=receive, send=send
-        )
 
-    async def _begin(self, message: JSONRPCRequest) -> tuple[_SharedConnection, _SharedRequest]:
+    @contextmanager
+    def _counted(self, message: JSONRPCRequest) -> Iterator[None]:
+        """Count a request that waits, also for the server to start. Raises `_NotSentError` for too many."""
         if self._waiting >= _MOST_REQUESTS:
             raise _NotSentError(INTERNAL_ERROR, f"{_MOST_REQUESTS} requests wait already", message.id)
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def _begin(self, message: JSONRPCRequest) -> tuple[_SharedConnection, _SharedRequest]:
         try:
             connection = await self._connection()
         except OffloadError as error:
@@ -171,7 +179,6 @@ class SharedServer:
     ) -> None:
         """Send an answer back; a client that goes cancels its request."""
         connection, exchange = opened
-        self._waiting += 1
         is_answered = False
         try:
             async with anyio.create_task_group() as tasks:
@@ -185,7 +192,6 @@ class SharedServer:
                 is_answered = await _respond(exchange, is_stream=is_stream, receive=receive, send=send)
                 tasks.cancel_scope.cancel()
         finally:
-            self._waiting -= 1
             connection.used = anyio.current_time()
             del connection.exchanges[exchange.name]
             exchange.close()

@@ -74,12 +74,13 @@ def list_(
     if tool is not None and session is None:
         raise ConfigError("--tool selects the records of a session: name it with --session")
     opened, start = existing_store(store, session), _start(since)
+    facts: dict[str, object]
     if session is None:
         deleted: list[str] = []
-        name, rows = "session", [*_sessions(opened, deleted)]
+        name, rows, facts = "session", [*_sessions(opened, deleted)], {"deleted": deleted}
         titles = _undo(deleted, place_of(opened))
     else:
-        name, (rows, titles) = "record", _records(opened, session, tool)
+        name, (rows, titles), facts = "record", _records(opened, session, tool), {"session": session}
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
     found.sort(key=_KEYS[sort], reverse=sort is not _SortBy.NAME)
     listed = found[:limit]
@@ -89,8 +90,7 @@ def list_(
     optional = ["agent"] if session else ["title", "shared"]
     empty = {name for name in optional if not any(row[name] for row in listed)}
     shown = [{name: value for name, value in row.items() if name not in empty} for row in listed]
-    facts: dict[str, object] = {"store": opened.url, **({"session": session} if session else {})}
-    document = {**facts, f"{name}s": listed, "is_more": len(listed) < len(rows)}
+    document = {"store": opened.url, **facts, f"{name}s": listed, "is_more": len(listed) < len(rows)}
     summary = f"{extent} {place_of(opened, session)}{rest}{titles}"
     print_report(shown, summary, as_json=as_json, document=document)
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from offload import NotFoundError, OffloadError, OffloadStore
 from offload.cli.stores import existing_store, place_of
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, note, out, print_json, progress, say
-from offload.reading.timeline.titles import list_journals
+from offload.reading.timeline.titles import JournalSummary, list_journals
 from offload.records.index.objects import session_name
 from offload.records.session.reader import SessionReader
 from offload.replay import Account, replay_journal
@@ -37,10 +39,13 @@ def is_store(text: str) -> bool:
 def print_sent(url: str, *, as_json: bool) -> None:
     """Print the figures of each session of a store that keeps its requests, and their sum.
 
-    Raises `NotFoundError` if there is none.
+    Raises `NotFoundError` if there is none; exits with code 1 if none of them can be read.
     """
     store = existing_store(url)
-    rows = [*_rows(store)]
+    journals = [one for one in list_journals(store).values() if one.sent is not None]
+    rows = [*_rows(store, journals)]
+    if not rows and journals:
+        raise typer.Exit(1)
     if not rows:
         raise NotFoundError(f"no session of {place_of(store)} keeps its requests; `offload wrap` keeps them")
     total = _with_share({name: sum(row[name] for row in rows) for name in _SUMS})
@@ -53,9 +58,8 @@ def print_sent(url: str, *, as_json: bool) -> None:
         say(sentence)
 
 
-def _rows(store: OffloadStore) -> Iterator[dict[str, Any]]:
+def _rows(store: OffloadStore, journals: list[JournalSummary]) -> Iterator[dict[str, Any]]:
     """Yield the figures of each session with requests, the newest first; note those that cannot be read."""
-    journals = [one for one in list_journals(store).values() if one.sent is not None]
     journals.sort(key=lambda one: one.sent.at if one.sent else 0, reverse=True)
     for one in progress(journals, "sessions"):
         name = session_name(store, one.part)

@@ -366,9 +366,9 @@ def test_ls_names_a_deleted_session_with_its_undo_and_not_after_gc(run: Run, sto
     session, before = "s", run("ls", store).stdout
     run("rm", "--session", session, "--yes", store)
     [row, *_] = re.findall(r"deleted: .*: (offload undelete .*)\n", run("ls", store).stdout)
-    assert session not in [
-        one["session"] for one in json.loads(run("ls", store, "--json").stdout)["sessions"]
-    ]
+    found = json.loads(run("ls", store, "--json").stdout)
+    assert session not in [one["session"] for one in found["sessions"]]
+    assert found["deleted"] == [session]
     assert run(*shlex.split(row)[1:]).returncode == 0
     assert run("ls", store).stdout.replace("now", "") == before.replace("now", "")
     run("rm", "--session", session, "--yes", store)
@@ -398,3 +398,8 @@ def test_savings_of_a_store_are_those_of_its_requests_as_they_were_sent(run: Run
     assert found["total"]["dollars_saved"] == pytest.approx(account.saved)
     assert f"Offloading saved ${account.saved:.3f} of " in run("savings", tmp_path / "store").stdout
     assert "name it alone" in run("savings", tmp_path / "store", "--policy", "economy").stderr
+    entry = next(iter(off.store.keys("j/"))).key
+    off.store.put(entry, b"damaged", overwrite=True)
+    unread = run("savings", tmp_path / "store")
+    assert (unread.returncode, "keeps its requests" in unread.stderr) == (1, False)
+    assert "a: not counted: " in unread.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,17 @@ import pytest
 
 pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
 
+import anyio
 import httpx2
 from frameworks.mcp_http import HttpServer
 from frameworks.mcp_talk import records_of, ref_in, text_of
 from frameworks.mcp_wrapped import big_text
 from frameworks.test_mcp_proxy_http import WRAPPED, in_store, program
 from mcp import Client
+
+from offload.integrations.mcp._results import ResultOffloader
+from offload.integrations.mcp._stateless import SharedServer
+from offload_backends.memory import MemoryStore
 
 REVISION = "2026-07-28"
 META = {
@@ -153,3 +160,37 @@ def test_requests_that_come_before_the_server_started_count_too(tmp_path: Path) 
 
     with program(*in_store(tmp_path), "--", *command) as url:
         assert sum(asyncio.run(talk(url))) == 1
+
+
+def test_a_connection_that_fails_answers_who_waits_and_the_next_request_opens_another() -> None:
+    opened = []
+
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[Any]:
+        put, to_server = anyio.create_memory_object_stream[Any](0)
+        nothing, from_server = anyio.create_memory_object_stream[Any](0)
+        opened.append(put)
+
+        async def fail() -> None:
+            await to_server.receive()
+            raise OSError("the connection broke")
+
+        async with nothing, from_server, put, to_server, anyio.create_task_group() as tasks:
+            tasks.start_soon(fail)
+            yield from_server, put
+
+    async def talk() -> list[str]:
+        server = SharedServer(failing, ResultOffloader(MemoryStore(), "s"))
+        headers = {**ACCEPTED, "Mcp-Method": "tools/call", "Mcp-Name": "small"}
+        transport = httpx2.ASGITransport(server.handle)
+        with anyio.fail_after(20):
+            async with (
+                server.run(),
+                httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+            ):
+                return [(await client.post("/", json=asked("small"), headers=headers)).text for _ in range(2)]
+
+    texts = asyncio.run(talk())
+
+    assert ["the connection ended" in text for text in texts] == [True, True]
+    assert len(opened) == 2

@@ -37,6 +37,7 @@ from offload.reading.tools.answers import error_for_model
 _log = logging.getLogger("offload")
 
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+_ENDED = "the connection ended; try again"
 _MOST_REQUESTS = 100
 _IDLE_SECONDS = 1800
 _STREAM = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -105,6 +106,12 @@ class _SharedConnection:
             if exchange is not None:
                 exchange.deliver(message)
 
+    def end(self) -> None:
+        """Answer who waits, and let the next request open another connection."""
+        self.proxy.has_server = False
+        for exchange in self.exchanges.values():
+            exchange.deliver(_error(INTERNAL_ERROR, _ENDED, None, None))
+
     async def until_unused(self) -> None:
         """Wait until the server ended, or nobody used the connection for half an hour."""
         is_used = True
@@ -171,7 +178,7 @@ class SharedServer:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             del connection.exchanges[exchange.name]
             exchange.close()
-            raise _NotSentError(INTERNAL_ERROR, "the connection ended; try again", message.id) from None
+            raise _NotSentError(INTERNAL_ERROR, _ENDED, message.id) from None
         return connection, exchange
 
     async def _answer(
@@ -218,8 +225,10 @@ class SharedServer:
                 tasks.start_soon(connection.deliver_all, from_proxy)
                 tasks.start_soon(connection.proxy.run, (from_client, to_client), inner)
                 task_status.started(connection)
-                await connection.until_unused()
-                connection.proxy.has_server = False
+                try:
+                    await connection.until_unused()
+                finally:
+                    connection.end()
                 tasks.cancel_scope.cancel()
         except OffloadError:
             raise

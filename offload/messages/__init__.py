@@ -7,16 +7,7 @@ results of a provider's own tools, sound, video, and parts that are unknown or c
 The API accepts each placeholder: it replaces an object by an object.
 """
 
-from offload.messages.calls import Call
-from offload.messages.stored import from_json, to_json
-from offload.messages.thinking import Removed, Thinking
-from offload.messages.usage import Usage
-
-__all__ = [
-    "Call",
-    "Removed",
-    "Thinking",
-    "Usage",
-    "from_json",
-    "to_json",
-]
+from offload.messages.calls import Call as Call
+from offload.messages.stored import from_json as from_json, to_json as to_json
+from offload.messages.thinking import Removed as Removed, Thinking as Thinking
+from offload.messages.usage import Usage as Usage

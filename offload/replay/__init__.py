@@ -9,57 +9,23 @@
 session that an agent had, from its journal. `shadow` asks a model whether offloading changes what it does.
 """
 
-from offload.replay._actions import HiddenItem
-from offload.replay._agreement import Agreement, Same
-from offload.replay._bill import Bill, SentTexts, measure
-from offload.replay._counts import Cause, CountCheck, Prediction, check_counts
-from offload.replay._files import find, load
-from offload.replay._journal import Account, replay_journal
-from offload.replay._needs import EditQuote, Need, tokens_of
-from offload.replay._pairs import ShadowPair, pairs_in
-from offload.replay._prices import DEFAULT_MODEL, PriceCard, PriceFile, Prices
-from offload.replay._recording import Recording, Request
-from offload.replay._replay import Replay, replay
-from offload.replay._requests import RequestCost, costs_of
-from offload.replay._senders import Offloading, Sender, Untouched
-from offload.replay._shadow import ShadowReport, shadow
-from offload.replay._transcripts import Answer, Transcript
-
-__all__ = [
-    "DEFAULT_MODEL",
-    "Account",
-    "Agreement",
-    "Answer",
-    "Bill",
-    "Cause",
-    "CountCheck",
-    "EditQuote",
-    "HiddenItem",
-    "Need",
-    "Offloading",
-    "Prediction",
-    "PriceCard",
-    "PriceFile",
-    "Prices",
-    "Recording",
-    "Replay",
-    "Request",
-    "RequestCost",
-    "Same",
-    "Sender",
-    "SentTexts",
-    "ShadowPair",
-    "ShadowReport",
-    "Transcript",
-    "Untouched",
-    "check_counts",
-    "costs_of",
-    "find",
-    "load",
-    "measure",
-    "pairs_in",
-    "replay",
-    "replay_journal",
-    "shadow",
-    "tokens_of",
-]
+from offload.replay._actions import HiddenItem as HiddenItem
+from offload.replay._agreement import Agreement as Agreement, Same as Same
+from offload.replay._bill import Bill as Bill, SentTexts as SentTexts, measure as measure
+from offload.replay._counts import Cause as Cause, CountCheck as CountCheck, check_counts as check_counts
+from offload.replay._files import find as find, load as load
+from offload.replay._journal import Account as Account, replay_journal as replay_journal
+from offload.replay._needs import Need as Need, tokens_of as tokens_of
+from offload.replay._pairs import ShadowPair as ShadowPair, pairs_in as pairs_in
+from offload.replay._prices import (
+    DEFAULT_MODEL as DEFAULT_MODEL,
+    PriceCard as PriceCard,
+    PriceFile as PriceFile,
+    Prices as Prices,
+)
+from offload.replay._recording import Recording as Recording, Request as Request
+from offload.replay._replay import Replay as Replay, replay as replay
+from offload.replay._requests import RequestCost as RequestCost, costs_of as costs_of
+from offload.replay._senders import Offloading as Offloading, Sender as Sender, Untouched as Untouched
+from offload.replay._shadow import ShadowReport as ShadowReport, shadow as shadow
+from offload.replay._transcripts import Answer as Answer, Transcript as Transcript

@@ -4,17 +4,11 @@ Byte-stable: a placeholder depends on its item alone, with no time, counter or p
 prompt cache keeps its prefix on every run and machine.
 """
 
-from offload.engine.placeholder._facts import Categorizes, PlaceholderFacts, PlaceholderRenderer
-from offload.engine.placeholder._template import TemplateRenderer
-from offload.engine.placeholder.default import DefaultRenderer
-from offload.engine.placeholder.notice import Notice, NoticeRenderer
-
-__all__ = [
-    "Categorizes",
-    "DefaultRenderer",
-    "Notice",
-    "NoticeRenderer",
-    "PlaceholderFacts",
-    "PlaceholderRenderer",
-    "TemplateRenderer",
-]
+from offload.engine.placeholder._facts import (
+    Categorizes as Categorizes,
+    PlaceholderFacts as PlaceholderFacts,
+    PlaceholderRenderer as PlaceholderRenderer,
+)
+from offload.engine.placeholder._template import TemplateRenderer as TemplateRenderer
+from offload.engine.placeholder.default import DefaultRenderer as DefaultRenderer
+from offload.engine.placeholder.notice import Notice as Notice, NoticeRenderer as NoticeRenderer

@@ -13,5 +13,3 @@ CALLS_OF: dict[str, ApiCalls] = {
     "OpenAI Responses": ResponsesCalls(),
     "Gemini": GeminiCalls(),
 }
-
-__all__ = ["CALLS_OF"]

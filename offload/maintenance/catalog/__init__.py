@@ -1,12 +1,11 @@
 """The catalog of a store as Arrow batches and Parquet files, for questions in SQL."""
 
-from offload.maintenance.catalog.batches import record_batches, request_batches
-from offload.maintenance.catalog.export import ExportReport, export_catalog, views
-
-__all__ = [
-    "ExportReport",
-    "export_catalog",
-    "record_batches",
-    "request_batches",
-    "views",
-]
+from offload.maintenance.catalog.batches import (
+    record_batches as record_batches,
+    request_batches as request_batches,
+)
+from offload.maintenance.catalog.export import (
+    ExportReport as ExportReport,
+    export_catalog as export_catalog,
+    views as views,
+)

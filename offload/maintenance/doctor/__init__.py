@@ -3,7 +3,5 @@
 The checks write under random keys and delete these objects afterwards.
 """
 
-from offload.maintenance.doctor._diagnose import diagnose
-from offload.maintenance.doctor._trial import CheckOutcome, Finding
-
-__all__ = ["CheckOutcome", "Finding", "diagnose"]
+from offload.maintenance.doctor._diagnose import diagnose as diagnose
+from offload.maintenance.doctor._trial import Finding as Finding

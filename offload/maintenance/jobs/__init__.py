@@ -1,10 +1,4 @@
 """Work on a whole store, shared among threads, processes or machines."""
 
-from offload.maintenance.jobs.reindex import reindex
-from offload.maintenance.jobs.verify import VerifyReport, verify
-
-__all__ = [
-    "VerifyReport",
-    "reindex",
-    "verify",
-]
+from offload.maintenance.jobs.reindex import reindex as reindex
+from offload.maintenance.jobs.verify import VerifyReport as VerifyReport, verify as verify

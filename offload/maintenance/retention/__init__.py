@@ -12,19 +12,11 @@ Every "now" is the store's clock. Every step may be repeated or interrupted; the
 state that a listing shows.
 """
 
-from offload.maintenance.retention._collect import collect
-from offload.maintenance.retention._deletion import delete, undelete
-from offload.maintenance.retention._report import GcReport, StoreUsage, store_usage
-from offload.maintenance.retention.marks import pin, touch, unpin
-
-__all__ = [
-    "GcReport",
-    "StoreUsage",
-    "collect",
-    "delete",
-    "pin",
-    "store_usage",
-    "touch",
-    "undelete",
-    "unpin",
-]
+from offload.maintenance.retention._collect import collect as collect
+from offload.maintenance.retention._deletion import delete as delete, undelete as undelete
+from offload.maintenance.retention._report import (
+    GcReport as GcReport,
+    StoreUsage as StoreUsage,
+    store_usage as store_usage,
+)
+from offload.maintenance.retention.marks import pin as pin, touch as touch, unpin as unpin

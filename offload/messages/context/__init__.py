@@ -1,15 +1,10 @@
 """The context of an agent: its messages in segments, their tokens, pairs of calls and results."""
 
-from offload.base.events import ContextEvent, EventBus, EventType
-from offload.messages.context.ir import ContextIR, ContextItem, ItemType, Segment, SegmentName
-
-__all__ = [
-    "ContextEvent",
-    "ContextIR",
-    "ContextItem",
-    "EventBus",
-    "EventType",
-    "ItemType",
-    "Segment",
-    "SegmentName",
-]
+from offload.base.events import ContextEvent as ContextEvent, EventBus as EventBus, EventType as EventType
+from offload.messages.context.ir import (
+    ContextIR as ContextIR,
+    ContextItem as ContextItem,
+    ItemType as ItemType,
+    Segment as Segment,
+    SegmentName as SegmentName,
+)

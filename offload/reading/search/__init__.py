@@ -1,5 +1,3 @@
 """Ranked search over the texts of a session's records: passages by BM25, from an index in memory."""
 
-from offload.reading.search._results import Passage, SearchResult
-
-__all__ = ["Passage", "SearchResult"]
+from offload.reading.search._results import Passage as Passage, SearchResult as SearchResult

@@ -4,6 +4,4 @@ Each kind of text has a reader; `_forms` lists them. SQLite runs in a separate p
 query starts.
 """
 
-from offload.reading.tables._survey import schema_line
-
-__all__ = ["schema_line"]
+from offload.reading.tables._survey import schema_line as schema_line

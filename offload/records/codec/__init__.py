@@ -2,7 +2,7 @@
 
 from offload.errors import CorruptError, check_choice
 from offload.records.codec._seekable import SeekableCodec
-from offload.records.codec.base import Codec, Fetch
+from offload.records.codec.base import Codec as Codec, Fetch as Fetch
 from offload.records.codec.quoting import QuotingCodec
 from offload.records.codec.readable import DocumentCodec, PlainCodec
 
@@ -10,15 +10,6 @@ CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec()
 # Of a content that quotes other records; no writer chooses it by name.
 QUOTING = QuotingCodec()
 _BY_SUFFIX: dict[str, Codec] = {c.suffix: c for c in (*CODECS.values(), QUOTING)}
-
-__all__ = [
-    "CODECS",
-    "QUOTING",
-    "Codec",
-    "Fetch",
-    "find_codec",
-    "get_codec",
-]
 
 
 def get_codec(name: str) -> Codec:

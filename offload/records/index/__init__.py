@@ -1,9 +1,4 @@
 """The contents of a session, derived from the keys of its store."""
 
-from offload.records.index.catalog import reindex
-from offload.records.index.objects import sessions
-
-__all__ = [
-    "reindex",
-    "sessions",
-]
+from offload.records.index.catalog import reindex as reindex
+from offload.records.index.objects import sessions as sessions

@@ -1,8 +1,3 @@
 """Header, counts, listing entry, ref and title: what is known of an item without its content."""
 
-from offload.records.record.header import Header, RecordInfo
-
-__all__ = [
-    "Header",
-    "RecordInfo",
-]
+from offload.records.record.header import Header as Header, RecordInfo as RecordInfo

@@ -10,7 +10,6 @@ from offload.reading.tables._numbers import NULLS, number_of, scale_of
 
 _NAME_CHARS = 60
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
-_WORD = re.compile(r"[^\W\d_][\w.-]*|_\w+")
 _CODE = re.compile(r"[{}=<>;\\]")
 # Rows that are examined, fewer of a wide table.
 _LEAST_ROWS, _SAMPLED_ROWS, _SAMPLED_CELLS = 6, 40, 1000

@@ -15,9 +15,6 @@ from offload.base.text import escape_controls, size_text
 FOLDER = Path(__file__).parent
 # The only script of the pages.
 SCRIPT = (FOLDER / "lines.js").read_text(encoding="utf-8")
-_STEP = 1000
-_UNITS = ("", "k", "M", "G", "T")
-_TENS = 10
 _LEAST_DOLLARS = 0.001
 
 
@@ -28,11 +25,7 @@ def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
 
 def compact(number: float) -> str:
     """Return a number with up to three digits and a unit, as 1.2M."""
-    for unit in _UNITS:
-        if number < _STEP or unit == _UNITS[-1]:
-            break
-        number /= _STEP
-    return f"{number:.1f}{unit}" if unit and number < _TENS else f"{number:.0f}{unit}"
+    return size_text(number).removesuffix("B").replace(" ", "")
 
 
 def _size(size: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from offload.base.schema import seconds_of
 from offload.gateway._incoming import Api
 from offload.gateway._spans import BodyReader, Edit, Path, Places, common, text_of
-from offload.gateway._views import RESPONSES, blocks_of, prepared
+from offload.gateway._views import RESPONSES, as_list, prepared
 from offload.messages.formats import role_or_none
 from offload.messages.marks import marks_of
 from offload.messages.thinking import signed_thinking
@@ -112,7 +112,7 @@ class Parsed:
     def tools(self) -> list[Any]:
         """Its tools, also those that are in a message."""
         lists = [self.fields.get("tools"), *(self.views[index]["tools"] for index in self.adding)]
-        return [tool for tools in lists for tool in blocks_of(tools)]
+        return [tool for tools in lists for tool in as_list(tools)]
 
     @property
     def tool_names(self) -> list[str]:
@@ -122,12 +122,12 @@ class Parsed:
     def end_of_tools(self) -> int:
         """Return the place behind the last tool in the first list of tools that has any."""
         places = Places(self.text)
-        if tools := blocks_of(self.fields.get("tools")):
+        if tools := as_list(self.fields.get("tools")):
             start, end = self.spans["tools"]
             declared = ((i, name) for i, tool in enumerate(tools) for name in _DECLARED if _has(tool, name))
             path = next(declared, None)
             return (end if path is None else places.find(start, path).end) - 1
-        index = next(index for index in self.adding if blocks_of(self.views[index]["tools"]))
+        index = next(index for index in self.adding if as_list(self.views[index]["tools"]))
         return places.find(self.starts[index], ("tools",)).end - 1
 
     @property
@@ -219,7 +219,7 @@ def _lifetimes(holder: Any) -> Iterator[int]:
     """Yield the seconds that the cache marks of a request or a message, or of its blocks, ask for."""
     if not isinstance(holder, dict):
         return
-    holders = [holder, *blocks_of(holder.get("system")), *blocks_of(holder.get("content"))]
+    holders = [holder, *as_list(holder.get("system")), *as_list(holder.get("content"))]
     marks = [mark for each in holders if isinstance(each, dict) for mark in marks_of(each).values()]
     for mark in (*marks, holder.get("prompt_cache_options")):
         lifetime = mark.get("ttl") if isinstance(mark, dict) else None
@@ -306,12 +306,12 @@ def _take_known(parsed: Parsed, before: Parsed) -> int:
 def _tool_names(tool: Any) -> Iterator[str]:
     """Return the name of a tool, or those of the tools in a namespace or of Gemini's functions."""
     is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
-    inner = next((blocks_of(tool[name]) for name in _DECLARED if _has(tool, name)), [tool])
-    return filter(None, map(_tool_name, blocks_of(tool.get("tools")) if is_namespace else inner))
+    inner = next((as_list(tool[name]) for name in _DECLARED if _has(tool, name)), [tool])
+    return filter(None, map(_tool_name, as_list(tool.get("tools")) if is_namespace else inner))
 
 
 def _has(tool: Any, name: str) -> bool:
-    return isinstance(tool, dict) and bool(blocks_of(tool.get(name)))
+    return isinstance(tool, dict) and bool(as_list(tool.get(name)))
 
 
 def _tool_name(tool: Any) -> str | None:

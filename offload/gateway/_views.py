@@ -111,7 +111,7 @@ def is_placeholder(value: Any) -> bool:
 
 def dicts_in(message: dict[str, Any], name: str = "content") -> Iterator[tuple[int, dict[str, Any]]]:
     """Return the blocks of a message that are objects, each with its index."""
-    blocks = enumerate(blocks_of(message.get(name)))
+    blocks = enumerate(as_list(message.get(name)))
     return ((index, block) for index, block in blocks if isinstance(block, dict))
 
 
@@ -133,7 +133,7 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
         holder[name], tail = _split(content)
         yield (*path, name), tail
         return
-    blocks = blocks_of(content)
+    blocks = as_list(content)
     if _must_stay(blocks):
         holder[name] = ""
         return
@@ -172,6 +172,6 @@ def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and isinstance(block.get("text"), str)
 
 
-def blocks_of(content: Any) -> list[Any]:
-    """Return a list of blocks or tools, an empty one for anything else."""
-    return content if isinstance(content, list) else []
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []

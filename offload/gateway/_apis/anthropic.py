@@ -22,7 +22,6 @@ from offload.gateway._apis.base import (
     SteppedReply,
     StreamedReply,
     WholeReply,
-    as_list,
     digest_of,
     dumped,
     event_of,
@@ -32,7 +31,7 @@ from offload.gateway._apis.base import (
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places, read
-from offload.gateway._views import mark_fields
+from offload.gateway._views import as_list, mark_fields
 from offload.messages.thinking import content_digest
 from offload.reading.tools._definitions import Format
 

@@ -569,8 +569,3 @@ def key_of_thinking(block: Mapping[str, Any], *fields: str) -> str:
 def dumped(value: Any) -> str:
     """Return the JSON of a value that is put into a request."""
     return json.dumps(value)
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
-    return value if isinstance(value, list) else []

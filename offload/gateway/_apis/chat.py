@@ -27,7 +27,6 @@ from offload.gateway._apis.base import (
     Reply,
     StreamedReply,
     WholeReply,
-    as_list,
     digest_of,
     dumped,
     event_of,
@@ -35,6 +34,7 @@ from offload.gateway._apis.base import (
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
+from offload.gateway._views import as_list
 from offload.messages.thinking import content_digest
 from offload.reading.tools._definitions import Format
 

@@ -28,7 +28,6 @@ from offload.gateway._apis.base import (
     SteppedReply,
     StreamedReply,
     WholeReply,
-    as_list,
     digest_of,
     dumped,
     event_of,
@@ -37,6 +36,7 @@ from offload.gateway._apis.base import (
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Place, Places, read
+from offload.gateway._views import as_list
 from offload.messages.thinking import content_digest, thinking_key
 from offload.reading.tools._definitions import Format
 

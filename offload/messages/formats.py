@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from offload.errors import MessageError
@@ -84,6 +85,12 @@ def scan_next(message: Any, calls: Calls) -> Scan:
     scan = scan_of(message, calls)
     calls.add(scan.calls, scan.results, is_reply=scan.is_reply)
     return scan
+
+
+def scans_of(messages: Iterable[Any]) -> list[Scan]:
+    """Return the parts of messages in a row; results know the calls before them. Raises as `scan_of`."""
+    calls = Calls()
+    return [scan_next(message, calls) for message in messages]
 
 
 def is_result(message: Any) -> bool:

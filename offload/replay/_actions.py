@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.messages.adapter import Scan
-from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS, Call, Calls
+from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS, Call
 from offload.messages.files import REMARKS, plain_path
-from offload.messages.formats import scan_next, scan_of
+from offload.messages.formats import scan_of, scans_of
 from offload.reading.evidence._values import values_of
 from offload.records.record.retrieval import LIST, is_read_back
 
@@ -76,11 +75,8 @@ def hidden_items(
     Of equal texts the last ones are those that are shown.
     """
     shown = Counter(item.text for message in sent for item in scan_of(message).offloadable)
-    calls, scans = Calls(), list[Scan]()
-    for message in original:
-        scans.append(scan_next(message, calls))
     found, age, was_reply = list[HiddenItem](), 0, False
-    for scan in reversed(scans):
+    for scan in reversed(scans_of(original)):
         for item in reversed(scan.offloadable):
             if shown[item.text]:
                 shown[item.text] -= 1

@@ -26,9 +26,8 @@ from offload.errors import OffloadError
 from offload.messages import Call, Usage
 from offload.messages.adapter import Scan
 from offload.messages.base import Item
-from offload.messages.calls import Calls
 from offload.messages.files import request_of
-from offload.messages.formats import role_or_none, scan_next
+from offload.messages.formats import role_or_none, scans_of
 from offload.reading.tools._definitions import definitions, system_prompt
 from offload.records.journal.reader import Journal, JournalChange
 from offload.records.record import Header, RecordInfo
@@ -181,10 +180,11 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     """
     changes = list(Journal(reader.store, reader.name).last_changes())
     ratios = {name: ratio for change in changes for name, ratio in change.head.get("ratios", {}).items()}
-    scans = _scans([line.message for change in changes for line in change.new])
-    items = [item for _, scan in scans for item in scan.offloadable]
+    messages = [line.message for change in changes for line in change.new]
+    scans = scans_of(messages)
+    items = [item for scan in scans for item in scan.offloadable]
     records = records_of(reader, items)
-    priced = (_priced(message, scan, records) for message, scan in scans)
+    priced = (_priced(message, scan, records) for message, scan in zip(messages, scans, strict=True))
     prices = Prices()
     named = [change.entry.model for change in changes if change.entry.model is not None] or [*ratios]
     model = next((name for name in reversed(named) if prices.knows(name)), None)
@@ -311,12 +311,6 @@ def _same(
         if old is not new and not (is_plain and new.is_replaced) and old.message != new.message:
             return place
     return min(len(before), len(after))
-
-
-def _scans(messages: Iterable[Any]) -> list[tuple[Any, Scan]]:
-    """Return each message with its parts, which know their tool calls."""
-    calls = Calls()
-    return [(message, scan_next(message, calls)) for message in messages]
 
 
 def _priced(message: Any, scan: Scan, records: RecordsByRef) -> _PricedMessage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -11,8 +11,7 @@ from offload.engine.settings.hooks import Hooks
 from offload.errors import NotFoundError
 from offload.messages.adapter import Scan
 from offload.messages.base import Item
-from offload.messages.calls import Calls
-from offload.messages.formats import role_or_none, scan_next, scan_of
+from offload.messages.formats import role_or_none, scan_of, scans_of
 from offload.reading.evidence import Value
 from offload.reading.evidence.session import SessionEvidence
 from offload.reading.timeline import Timeline
@@ -130,16 +129,10 @@ def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, 
     if not shown["messages"]:
         raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
     rows = list_page(shown.pop("messages"), query)
-    scans = _scans(rows["shown"])
+    scans = scans_of(rows["shown"])
     records = records_of(reader, [item for scan in scans for item in scan.offloadable[:_PARTS]])
     rows["shown"] = [_message(one, scan, records) for one, scan in zip(rows["shown"], scans, strict=True)]
     return {"rows": rows, **shown}
-
-
-def _scans(messages: Iterable[Any]) -> list[Scan]:
-    """Return the parts of messages; results know the calls in the messages before them."""
-    calls = Calls()
-    return [scan_next(message, calls) for message in messages]
 
 
 def _message(message: Any, scan: Scan, records: RecordsByRef) -> dict[str, Any]:

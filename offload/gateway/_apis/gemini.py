@@ -36,12 +36,11 @@ from offload.gateway._apis.base import (
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Place, Places, read
-from offload.gateway._views import as_list
+from offload.gateway._views import RESPONSES, as_list
 from offload.messages.thinking import content_digest, thinking_key
 from offload.reading.tools._definitions import Format
 
 _CALL = ("functionCall", "function_call")
-_RESPONSE = ("functionResponse", "function_response")
 _SIGNATURE = ("thoughtSignature", "thought_signature")
 _SCHEMAS = ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
 # Fields of a part that has a text or nothing.
@@ -103,7 +102,7 @@ class GeminiCalls(ApiCalls):
             end += 1
         self.check(parsed.views[at:end], reply)
         following = parsed.views[end] if end < len(parsed.views) else None
-        results = [i for i, part in enumerate(_parts(following)) if _get(part, *_RESPONSE) is not None]
+        results = [i for i, part in enumerate(_parts(following)) if _get(part, *RESPONSES) is not None]
         repeated = _Repeated([one for index in range(at, end) for one in _texts(places, parsed, index)])
         contents = ", ".join(_assembled(repeated, steps, joins=bool(results)))
         if end > at:
@@ -376,7 +375,7 @@ class _Parts(SteppedReply):
     def _answer(self, part: Json, own: int, answer: str) -> tuple[int, str]:
         call = part[_CALL[0]]
         same = {name: call[name] for name in ("id", "name") if name in call}
-        return own, dumped({_RESPONSE[0]: {**same, "response": {"output": answer}}})
+        return own, dumped({RESPONSES[0]: {**same, "response": {"output": answer}}})
 
     def _next_answer(self) -> None:
         super()._next_answer()

@@ -11,7 +11,7 @@ from offload.engine.placeholder.notice import NOTICE_TOOL
 from offload.engine.rows import read_rows
 from offload.errors import OffloadError, unexpected
 from offload.messages.calls import Calls
-from offload.reading.evidence._requests import TextRole, texts_of
+from offload.reading.evidence._requests import SILENT, TextRole, texts_of
 from offload.reading.evidence._texts import MAX_CHARS, Texts
 from offload.reading.search._passages import why_unsearchable
 from offload.reading.search._results import PASSING, reason_of
@@ -24,8 +24,6 @@ MAX_RECORD_CHARS = 4_000_000
 # The records that are opened at once.
 _GROUP = 64
 _BINARY = "binary content"
-# The model's own texts, and what a model made of others.
-_SILENT = ("assistant_message", "compaction_summary")
 
 
 class RecordText(NamedTuple):
@@ -112,7 +110,7 @@ class Records:
 
 def _parts(info: RecordInfo, text: str) -> Iterator[tuple[RecordText, str]]:
     """Yield the sources in the text of a record: of removed messages, those of each."""
-    if info.item_type in _SILENT:
+    if info.item_type in SILENT:
         return
     if info.tool_name != NOTICE_TOOL or info.item_type != "user_message":
         yield RecordText(info, "call" if info.item_type == "tool_call" else "message"), text

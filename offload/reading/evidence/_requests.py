@@ -19,7 +19,8 @@ from offload.records.journal.reader import JournalChange, JournalMessage
 
 # "notice" is a text that a model or a program made of others; it has no evidence of its own.
 TextRole = Literal["message", "read_back", "notice", "call"]
-_SILENT = ("assistant_message", "compaction_summary")
+# The model's own texts, and what a model made of others.
+SILENT = ("assistant_message", "compaction_summary")
 
 
 @dataclass(eq=False, slots=True)
@@ -121,7 +122,7 @@ def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:
         elif item.item_type == "tool_result" and item.tool_name and is_read_back(item.tool_name):
             # The placeholder of an answer has the model's own call.
             yield "read_back" if next(known_refs(item.text), None) is None else "call", item.text
-        elif item.item_type not in _SILENT:
+        elif item.item_type not in SILENT:
             yield "message", item.text
 
 

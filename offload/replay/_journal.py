@@ -20,10 +20,9 @@ from offload.agent._usage import HIGHEST, LOWEST
 from offload.base.tokens import estimate_tokens
 from offload.engine.placeholder.forms import known_refs
 from offload.engine.policy import CacheModel
-from offload.engine.policy.tool_names import is_read_back
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
-from offload.messages import Call, Usage
+from offload.messages import Usage
 from offload.messages.adapter import Scan
 from offload.messages.base import Item
 from offload.messages.files import request_of
@@ -33,10 +32,10 @@ from offload.records.journal.reader import Journal, JournalChange
 from offload.records.record import Header, RecordInfo
 from offload.records.record.retrieval import REF_FIELDS, reads_of
 from offload.records.session.reader import SessionReader
+from offload.replay._actions import reads_back
 from offload.replay._needs import quotes_in
 from offload.replay._prices import PriceCard, Prices
 
-_LIST = "context_list"
 _FAILED = "Error: "
 # In tokens: requests that differ by less do not show how the provider counts.
 _LEAST_SPREAD = 1000
@@ -357,18 +356,14 @@ def _is_ours(scan: Scan) -> bool:
     results = [item for item in scan.items if item.item_type == "tool_result"]
     return (
         bool(scan.calls or results)
-        and all(_reads(call) for _, call in scan.calls)
+        and all(reads_back(call) for _, call in scan.calls)
         and all(map(_is_read_back, results))
         and not any(item.item_type == "user_message" for item in scan.items)
     )
 
 
 def _is_read_back(item: Item) -> bool:
-    return item.item_type == "tool_result" and item.call is not None and _reads(item.call)
-
-
-def _reads(call: Call) -> bool:
-    return is_read_back(call.name) or call.name.endswith(_LIST)
+    return item.item_type == "tool_result" and item.call is not None and reads_back(item.call)
 
 
 def _read_backs(items: Sequence[Item]) -> tuple[Counter[str], Counter[str]]:

@@ -143,7 +143,6 @@ def _marked(report: GcReport) -> int:
 
 
 def _effects(report: GcReport, place: str) -> str:
-    """Return the effects of a gc in one line."""
     protected = sum(map(len, report.protected.values()))
     kept = f"; {count(protected, 'record')} protected ({', '.join(report.protected)})" if protected else ""
     if not (report.deleted or report.marked or report.undeleted or report.entries):

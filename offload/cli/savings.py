@@ -230,7 +230,6 @@ def _policy(name: str) -> OffloadPolicy:
 
 
 def _transcripts(report: _SavingsReport, files: list[Path]) -> Iterator[tuple[Path, Transcript]]:
-    """Yield each conversation with its file."""
     for file in progress(list(find(files)), "replaying"):
         with report.skipping(file):
             for transcript in load(file):

@@ -245,7 +245,6 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 @cache
 def _slots_of(kind: Any) -> tuple[str, ...]:
-    """Return the names of the slots of a class."""
     declared = (base.__dict__.get("__slots__", ()) for base in kind.__mro__)
     names = chain.from_iterable([names] if isinstance(names, str) else names for names in declared)
     return tuple(name for name in names if name not in _NO_FIELDS)

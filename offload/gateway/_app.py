@@ -103,7 +103,6 @@ class Gateway:
         return Shadow(plan, self._provider, self._offloader, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return

@@ -118,11 +118,9 @@ class ReplyCopy:
     is_long: bool = False
 
     def begin(self, status: int, headers: RawHeaders) -> None:
-        """Take the head."""
         self.status, self.headers = status, [*headers]
 
     def feed(self, part: bytes) -> None:
-        """Take a part of the body."""
         self.is_long = self.is_long or len(self.body) + len(part) > _MOST_COPIED
         if self.is_long:
             self.body.clear()
@@ -130,11 +128,9 @@ class ReplyCopy:
             self.body += part
 
     def end(self) -> None:
-        """Note that all of it came."""
         self.is_whole = not self.is_long
 
     def header(self, name: bytes) -> str:
-        """Return the values of a header."""
         return ", ".join(value.decode("latin-1") for key, value in self.headers if key.lower() == name)
 
 
@@ -199,14 +195,12 @@ class Exchange:
         return [*for_repeated(for_reading(end_to_end(self.scope["headers"])))]
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
-        """Send the head of an answer."""
         self.status, self.is_begun = status, True
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         if self.copy is not None:
             self.copy.begin(status, headers)
 
     async def pass_part(self, part: bytes) -> None:
-        """Send a part of the body."""
         await self.send({"type": "http.response.body", "body": part, "more_body": True})
         if self.copy is not None:
             self.copy.feed(part)
@@ -224,7 +218,6 @@ class Exchange:
         await self.end()
 
     async def end(self, part: bytes = b"") -> None:
-        """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": part})
         if self.copy is not None:
             self.copy.feed(part)
@@ -248,7 +241,6 @@ def error_of(text: str) -> Json:
 
 
 async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = ()) -> None:
-    """Send a JSON value."""
     body = json.dumps(value, indent=2).encode() + b"\n"
     own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})

@@ -133,7 +133,6 @@ class ExactRequest(aiohttp.ClientRequest):
     """A request whose headers were made by `as_text` in this task."""
 
     async def send(self, conn: Any) -> Any:
-        """Send the request."""
         values = _exact.get({})
         if values:
             conn.protocol.transport = _Transport(conn.protocol, values)

@@ -45,7 +45,6 @@ class Outgoing:
 
     @property
     def parsed(self) -> Parsed | None:
-        """The request of the client."""
         return None if self.edited is None else self.edited.parsed
 
     @property

@@ -137,7 +137,6 @@ class Parsed:
 
     @property
     def model(self) -> str | None:
-        """The model that the client asks for."""
         model = self.fields.get("model")
         return model if isinstance(model, str) else None
 

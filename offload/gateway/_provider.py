@@ -42,7 +42,6 @@ class Provider:
         self._client: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.close()
 
@@ -121,7 +120,6 @@ async def refused_by(request: Outgoing | None, answer: aiohttp.ClientResponse) -
 
 
 async def read_refusal(answer: aiohttp.ClientResponse) -> Refused:
-    """Read an error."""
     body = await answer.read()
     text = _text_of(body, decoder_of(answer))
     headers = head_of(answer, len(body), is_changed=False)
@@ -162,7 +160,6 @@ def is_reply(answer: aiohttp.ClientResponse | Refused) -> TypeGuard[aiohttp.Clie
 
 
 def codings_of(answer: aiohttp.ClientResponse) -> str:
-    """Return the encodings of an answer."""
     return ", ".join(answer.headers.getall("Content-Encoding", ()))
 
 

@@ -160,7 +160,6 @@ def _folded(path: str) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the strings in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):

@@ -122,7 +122,6 @@ def _cards_in(file: Path) -> dict[str, PriceCard]:
 
 
 def _known_card(model: str, on: date | None) -> PriceCard:
-    """Return the card of a model with a known price."""
     known = cast("KnownModel", known_model(model))
     price = cast("Price", known.price(on))
     return PriceCard(

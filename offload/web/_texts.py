@@ -36,7 +36,6 @@ class FoundTexts(NamedTuple):
 
     @property
     def passages(self) -> int:
-        """The number of passages."""
         return sum(len(result.passages) for result in self.results.values())
 
 

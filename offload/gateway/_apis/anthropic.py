@@ -342,7 +342,6 @@ class OpenBlock:
         self._parts: defaultdict[str, list[str]] = defaultdict(list)
 
     def grow(self, delta: Json) -> None:
-        """Add a part."""
         for name, value in delta.items():
             if name == "citation":
                 self._block["citations"] = [*as_list(self._block.get("citations")), value]
@@ -350,7 +349,6 @@ class OpenBlock:
                 self._parts[name].append(value)
 
     def closed(self) -> Json:
-        """Return the block."""
         texts = {name: "".join(parts) for name, parts in self._parts.items()}
         text = texts.pop("partial_json", "")
         if text:

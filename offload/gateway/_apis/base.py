@@ -241,7 +241,6 @@ class Reply(ABC):
         self._usage, self.is_whole, self._hides, self._hides_texts = {}, False, False, False
 
     def _all_usage(self) -> Json:
-        """Return the usage of all answers."""
         usage: Json = summed(self._before, self._usage)
         return usage
 
@@ -522,7 +521,6 @@ def data_of(event: bytes) -> Any:
 
 
 def event_of(data: Json, *, is_named: bool = True) -> bytes:
-    """Return an event."""
     name = f"event: {data['type']}\n" if is_named else ""
     return f"{name}data: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n".encode(
         errors="surrogatepass"
@@ -547,7 +545,6 @@ def without_reminders(value: Any) -> Any:
 
 
 def digest_of(value: Any) -> str:
-    """Return a digest of a JSON value."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

@@ -206,7 +206,6 @@ class _Grown:
 
     @property
     def value(self) -> Any:
-        """The text or the list."""
         if self._kind is str:
             return "".join(self._parts)
         items = [*chain.from_iterable(self._parts)]

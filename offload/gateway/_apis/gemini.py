@@ -180,7 +180,6 @@ class _Repeated:
         raise ValueError("a part of the reply is gone")
 
     def rest(self) -> Iterator[tuple[Json, str]]:
-        """Take all that is left."""
         while self._left:
             yield self._first()
             self._left.popleft()

@@ -110,7 +110,6 @@ class StoreUsage:
 
 
 def size_of(infos: Iterable[RecordInfo]) -> int:
-    """Return the stored bytes of records."""
     return sum(info.stored_bytes for info in infos)
 
 
@@ -188,7 +187,6 @@ class Run:
         return not self.retention.grace or self.now - began >= self.retention.grace
 
     def marks_of(self, part: str) -> Marks:
-        """Return the marks of a session."""
         return read_marks(self.store, part) if self.all_marks is None else self.all_marks.get(part, UNMARKED)
 
 

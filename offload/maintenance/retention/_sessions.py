@@ -50,7 +50,6 @@ class Excess:
         return self._bytes > 0 or self._records > 0
 
     def add(self, stored_bytes: int, records: int) -> None:
-        """Add as many bytes and records."""
         self._bytes += stored_bytes
         self._records += records
 
@@ -97,7 +96,6 @@ class StoreQuota:
         self._remains: dict[str, Remains] = {}
 
     def note(self, part: str, remains: Remains) -> None:
-        """Note what remains of a session."""
         if remains.records:
             self._excess.add(remains.stored_bytes, remains.records)
             self._remains[part] = remains

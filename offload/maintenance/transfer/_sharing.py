@@ -95,7 +95,6 @@ class _Grants:
         return True
 
     def _link_key(self, info: RecordInfo) -> str:
-        """Return the key of a new link to a record."""
         generation = self._receiver.next_generation(info.ref)
         match = RECORD.match(info.key)
         parts = {} if match is None else match.groupdict()

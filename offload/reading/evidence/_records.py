@@ -53,7 +53,6 @@ class Records:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all texts."""
         self.texts: Texts[RecordText] = Texts()
         self.keys: set[str] = set()
         self.unread: dict[str, str] = {}

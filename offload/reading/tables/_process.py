@@ -79,7 +79,6 @@ class Worker(Generic[T]):
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
         return self._process.pid
 
     @property
@@ -128,7 +127,6 @@ class Worker(Generic[T]):
             timer.cancel()
 
     def close(self) -> None:
-        """End the process."""
         self._is_broken = True
         self._process.kill()
         self._requests.close()
@@ -252,7 +250,6 @@ class Pool(Generic[T]):
         self._workers, self._leased, self._changed = [], [], threading.Condition()
 
     def close(self) -> None:
-        """End all processes."""
         with self._changed:
             for worker in self._workers:
                 worker.close()

@@ -326,7 +326,6 @@ def _cell(value: Any) -> Any:
 
 
 def _shown(tables: dict[str, Table]) -> str:
-    """Return the tables with their columns."""
     if not tables:
         return "the tables are t and lines(n, text); of several items t1, lines1, t2 and so on"
     return "; ".join(

@@ -70,11 +70,9 @@ class Field(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The name of the type."""
         return "text" if self.has_texts else self.type.name or "text"
 
     def stored(self, cells: Sequence[Any], *, is_typed: bool) -> Iterable[Any]:
-        """Return the cells as SQLite stores them."""
         return spelled(cells) if self.has_texts else stored(cells, self.type, is_typed=is_typed)
 
 
@@ -156,7 +154,6 @@ class Survey:
 
 
 def batches(rows: Iterable[T]) -> Iterator[list[T]]:
-    """Yield rows by the batch."""
     rows = iter(rows)
     while batch := [*islice(rows, _BATCH_ROWS)]:
         yield batch

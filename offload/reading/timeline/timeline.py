@@ -209,7 +209,6 @@ class Timeline(Sequence[SentRequest]):
 
 
 def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
-    """Return the requests among the entries of a journal."""
     used = dict[int, Usage]()
     sent = list[tuple[RequestFigures, str | None]]()
     for entry in entries:

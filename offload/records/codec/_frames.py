@@ -16,7 +16,6 @@ _local = threading.local()
 
 
 def compress(chunk: bytes | memoryview, level: int) -> bytes:
-    """Return `chunk` as one frame."""
     # Creating a compressor takes longer than compressing a small record; threads cannot share one.
     made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
     if level not in made:

@@ -95,7 +95,6 @@ class Sealed:
 
     @property
     def stored_size(self) -> int:
-        """The size of the sealed object."""
         return sealed_size(self.size)
 
     def seal(self, chunk: int, plain: bytes | memoryview) -> bytes:

@@ -52,8 +52,7 @@ class GeminiInteractionsAdapter(MessageAdapter):
             return is_step and all(get(message, name) is None for name in _OF_OPENAI)
         return kind in _STEPS
 
-    def role(self, message: Any, where: str) -> str:
-        del where
+    def role(self, message: Any, _where: str) -> str:
         return _ROLES.get(get(message, "type"), "assistant")
 
     def scan(self, message: Any, where: str, calls: Calls) -> Scan:

@@ -223,8 +223,7 @@ class _Blocks(SteppedReply):
     def _say(self, text: str) -> None:
         self.add({"type": "text", "text": text})
 
-    def _answer(self, block: Json, own: int, answer: str) -> str:
-        del own
+    def _answer(self, block: Json, _own: int, answer: str) -> str:
         return dumped({"type": "tool_result", "tool_use_id": block.get("id"), "content": answer})
 
     def _next_answer(self) -> None:

@@ -93,14 +93,12 @@ class ApiCalls(ABC):
             ValueError: the reply has changed.
         """
 
-    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
+    def storable(self, steps: Sequence[Any], _may_store: Callable[[Any], bool]) -> list[Any]:
         """Return steps without texts that may not be stored, which the client repeats; most have none."""
-        del may_store
         return [*steps]
 
-    def loose(self, messages: Sequence[Any]) -> Iterator[int]:
+    def loose(self, _messages: Sequence[Any]) -> Iterator[int]:
         """Yield the index of each message that the provider refuses without the one that it was made with."""
-        del messages
         yield from ()
 
     @abstractmethod
@@ -385,9 +383,8 @@ class WholeReply(Reply):
         self._ended_with(is_stopped=is_stopped)
         return json.dumps(self._final(self._first, self._value)).encode()
 
-    def failed(self, error: Any) -> bytes:
+    def failed(self, _error: Any) -> bytes:
         """Return nothing: the client gets the error as it is."""
-        del error
         return b""
 
 

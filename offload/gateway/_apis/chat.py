@@ -86,9 +86,8 @@ class ChatCalls(ApiCalls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
+        self, _places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        del places
         message = parsed.views[at]
         self.check([message], reply)
         following = parsed.views[at + 1] if at + 1 < len(parsed.views) else None

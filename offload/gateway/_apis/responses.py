@@ -100,9 +100,8 @@ class ResponsesCalls(ApiCalls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
+        self, _places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        del places
         taken: list[Any] = []
         end: int | None = None
         start, following = at, at
@@ -246,8 +245,7 @@ class _ReplyItems(SteppedReply):
     def _say(self, text: str) -> None:
         self.add(_message(text))
 
-    def _answer(self, item: Json, own: int, answer: str) -> str:
-        del own
+    def _answer(self, item: Json, _own: int, answer: str) -> str:
         return dumped({"type": "function_call_output", "call_id": item.get("call_id"), "output": answer})
 
     def _next_answer(self) -> None:

@@ -101,9 +101,8 @@ class SeekableCodec:
         footer = _footer(msgspec.msgpack.encode(tail), rows)
         return Encoded(((head,), frames, (footer,)), len(head) + sum(stored) + len(footer))
 
-    def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> SeekableRecord:
+    def open(self, fetch: Fetch, _sidecar: Fetch | None = None) -> SeekableRecord:
         """Open a record from its last 64 KiB; a small one is read whole by that."""
-        del sidecar
         return SeekableRecord(fetch)
 
 

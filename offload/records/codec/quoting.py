@@ -115,9 +115,8 @@ class QuotingCodec:
         data = msgspec.msgpack.encode(_QuotingObject(header, content.counts, stored))
         return Encoded.whole(compress(data, SLOW_LEVEL))
 
-    def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> QuotingRecord:
+    def open(self, fetch: Fetch, _sidecar: Fetch | None = None) -> QuotingRecord:
         """Open a record; the reader of its session sets `find`. Raises `CorruptError`."""
-        del sidecar
         frame = fetch(end=_MAX_OBJECT_BYTES)
         try:
             size = zstandard.get_frame_parameters(frame).content_size

@@ -81,9 +81,8 @@ class DocumentCodec:
         }
         return Encoded.whole(json.dumps(document, ensure_ascii=False, indent=2).encode())
 
-    def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
+    def open(self, fetch: Fetch, _sidecar: Fetch | None = None) -> WholeRecord:
         """Return the record in a JSON document. Raises `CorruptError`."""
-        del sidecar
         document, header, counts = _parse(fetch())
         return WholeRecord(header, counts, _content_of(document))
 

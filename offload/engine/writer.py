@@ -248,7 +248,7 @@ class ItemWriter:
             item = replace(item, text=decode_text(content.data))
             request = request._replace(item=item, content=None, is_forced=False)
         text = self._hooks.to_store(item)
-        has_secrets = item.form is not None and self._has_secrets(item.form)
+        has_secrets = item.form is not None and self._hooks.redacted(item.form) != item.form
         title = self._hooks.title(item, readable_text(text))
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped(Reason(ReasonKind.NOT_REDACTED))
@@ -330,9 +330,6 @@ class ItemWriter:
             raise ConfigError(
                 f"placeholder: find_ref() must return {ref!r} for the text that render() returned"
             )
-
-    def _has_secrets(self, form: str) -> bool:
-        return self._hooks.redacted(form) != form
 
     def _draft(
         self, measured: _Measured, preview: Preview, table: str = "", summary: str | None = None

@@ -171,12 +171,10 @@ def decoder(values: Iterable[str]) -> Decoder | None:
 
 def acceptable(value: str) -> str:
     """Return a value of `Accept-Encoding` without the codings that cannot be decoded."""
-    kept = [part for part in value.split(",") if _coding_of(part) in (*_CODINGS, *_PLAIN)]
+    kept = [
+        part for part in value.split(",") if part.partition(";")[0].strip().lower() in (*_CODINGS, *_PLAIN)
+    ]
     return ",".join(kept).strip() or "identity"
-
-
-def _coding_of(part: str) -> str:
-    return part.partition(";")[0].strip().lower()
 
 
 def _decoded(pieces: Iterator[bytes], coding: _Coding) -> Iterator[bytes]:

@@ -222,10 +222,6 @@ def _has_bulk(store: OffloadStore) -> TypeGuard[SupportsBulk]:
     return issubclass(type(store), SupportsBulk)
 
 
-def _has_index(store: OffloadStore) -> TypeGuard[SupportsIndex]:
-    return issubclass(type(store), SupportsIndex)
-
-
 def put_many(
     store: OffloadStore, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
 ) -> list[OffloadError | None]:
@@ -296,7 +292,7 @@ def path_of(store: OffloadStore, key: str) -> str:
 
 def update_index(store: OffloadStore) -> None:
     """Update the files that list the records of a store, if it keeps any; see `SupportsIndex`."""
-    if _has_index(store):
+    if isinstance(store, SupportsIndex):
         store.update_index()
 
 

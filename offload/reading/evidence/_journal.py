@@ -60,11 +60,8 @@ class JournalRequests:
             if time.monotonic() > deadline:
                 return False
             for change in journal.changes(journal.entries[start : min(start + _GROUP, end)]):
-                if self._read and not self._continues(change.entry):
+                if self._read and not (change.entry.kind == "begun" or change.entry.follows(self._read[-1])):
                     self._requests.left_out = "entries were deleted"
                 self._requests.add(change)
                 self._read.append(change.entry)
         return True
-
-    def _continues(self, entry: JournalEntry) -> bool:
-        return entry.kind == "begun" or entry.follows(self._read[-1])

@@ -185,7 +185,7 @@ class LineReader(NamedTuple):
 
     def _rows(self, text: Iterable[str], remarks: Remarks) -> Iterator[tuple[int, Row]]:
         has_begun = is_over = False
-        for number, line in enumerate(map(_without_return, lines_of(text, remarks))):
+        for number, line in enumerate(each.removesuffix("\r") for each in lines_of(text, remarks)):
             is_over = is_over or (has_begun and self.names != () and not line.strip())
             cells = self.cut(line) if number >= self.start and not is_over and line.strip() else ()
             if cells and self.names and not isinstance(cells, dict) and cells[0] == self.names[0] != "":
@@ -200,10 +200,6 @@ class LineReader(NamedTuple):
         """Return the share of the lines that are rows."""
         filled = [line for line in lines if line.strip()]
         return sum(bool(self.cut(line)) for line in filled) / len(filled) if filled else 1.0
-
-
-def _without_return(line: str) -> str:
-    return line.removesuffix("\r")
 
 
 def fitted(

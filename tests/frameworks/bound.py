@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from frameworks.anthropic_server import Server
 from frameworks.scenario import QUERY, READER, Call, Script, Turn, end, refs
 
 from offload import Offloader
@@ -51,15 +50,6 @@ def call(number: int) -> Turn:
 
 def _read(texts: Sequence[str]) -> Call:
     return Call("context_read", {"id": refs(texts)[-1], "offset": 0, "limit": 500}, "toolu_read")
-
-
-def check_bound_run(server: Server) -> None:
-    """Check that the provider refused nothing, got all its thinking back, and got placeholders."""
-    assert server.refusals == []
-    assert server.binding is not None
-    assert server.binding.checked == len(server.script.turns)
-    assert len(server.binding.signatures(server.requests[-1]["messages"])) >= TURNS - 1
-    assert refs(server.script.seen[-1])
 
 
 def models_told(monkeypatch: Any) -> list[str | None]:

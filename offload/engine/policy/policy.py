@@ -24,7 +24,7 @@ from offload.records.record.retrieval import LIST, is_answer
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-# A text of the user may be the task. With so many characters for each reply that its rule waits, four times
+# A user message may be the task. With so many characters for each reply that its rule waits, four times
 # those of a file that is kept, it is data that was pasted.
 PASTED_CHARS = 4 * KEPT_CHARS
 _AT_ONCE: Mapping[str, int] = {"after_replies": 0, "keep_recent": 0}
@@ -267,7 +267,7 @@ class OffloadPolicy(LoadableSettings):
         return rule.model_copy(update=_AT_ONCE) if is_due else rule
 
     def _is_pasted(self, item: ItemFacts, rule: Rule) -> bool:
-        """Return whether a text of the user is data, where its rule names no size and the cost decides."""
+        """Return whether a user message is data, where its rule names no size and the cost decides."""
         is_text = item.item_type == "user_message" and item.media_type is None
         is_by_cost = self.cost_plan != "none" and THRESHOLDS.isdisjoint(rule.model_fields_set)
         return is_text and is_by_cost and 0 < PASTED_CHARS * rule.after_replies <= item.chars

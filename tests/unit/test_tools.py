@@ -526,8 +526,7 @@ def test_definitions_show_each_argument_that_an_answer_tells_to_pass_and_what_it
     }.items():
         assert {*arguments.split()} <= {*shown[f"context_{name}"]["input_schema"]["properties"]}
     told = shown["context_read"]["description"]
-    parts = [re.search(form, told) for form in (r"lines (\S+),", r"last lines (\S+),", r"pointer (\S+)\.")]
-    assert [part_of(part[1])[:] for part in parts if part] == [
+    assert [part_of(part)[:] for part in re.findall("'(.+?)'", told)] == [
         (10, 40, None, None),
         (None, None, None, 20),
         (None, None, "/a", None),

@@ -40,7 +40,7 @@ _TOOLS = {
         unshown={"query": _STRING, "item_type": _STRING, "tool": _STRING, "limit": _INTEGER},
     ),
     "context_read": _Tool(
-        "By offset, or part: '10-40' lines, '-20' last lines, '/a' JSON pointer.",
+        "By offset, or part: '10-40' lines, '-20' last, '/a' JSON.",
         {"id": _STRING, "offset": _INTEGER, "part": _STRING},
         ("id",),
         {"limit": _INTEGER, "start_line": _INTEGER, "end_line": _INTEGER, "pointer": _STRING},

@@ -42,8 +42,11 @@ _LEFT_OUT = (
     "reads",
     "is_compacted",
     "cold",
+    "because",
+    "predicted_cached",
     "offloaded",
     "cached",
+    "predicted",
 )
 _TITLES = {"ref": "id", "item_type": "type", "stored_bytes": "size", "is_compacted": "compacted"}
 _NAMES = {"session", "tool", "title", "transcript"}

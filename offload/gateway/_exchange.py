@@ -241,6 +241,7 @@ def error_of(text: str) -> Json:
 
 
 async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = ()) -> None:
+    """Send a JSON value."""
     body = json.dumps(value, indent=2).encode() + b"\n"
     own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})

@@ -120,6 +120,7 @@ async def refused_by(request: Outgoing | None, answer: aiohttp.ClientResponse) -
 
 
 async def read_refusal(answer: aiohttp.ClientResponse) -> Refused:
+    """Read an error."""
     body = await answer.read()
     text = _text_of(body, decoder_of(answer))
     headers = head_of(answer, len(body), is_changed=False)
@@ -160,6 +161,7 @@ def is_reply(answer: aiohttp.ClientResponse | Refused) -> TypeGuard[aiohttp.Clie
 
 
 def codings_of(answer: aiohttp.ClientResponse) -> str:
+    """Return the encodings of an answer."""
     return ", ".join(answer.headers.getall("Content-Encoding", ()))
 
 

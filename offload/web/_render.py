@@ -19,6 +19,7 @@ _LEAST_DOLLARS = 0.001
 
 
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return the page rendered from `template` with `values`."""
     return HTMLResponse(_templates.get_template(template).render(values), status)
 
 

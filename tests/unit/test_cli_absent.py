@@ -640,8 +640,9 @@ def test_a_narrow_terminal_leaves_out_columns_and_names_them(table: Table) -> No
 
 @pytest.mark.parametrize("width", [80, 60])
 def test_a_narrow_terminal_shows_the_requests_of_a_session_as_a_table(table: Table, width: int) -> None:
-    tokens = ("tokens", "offloaded", "records", "reads", "input", "cached", "cold")
+    tokens = ("tokens", "offloaded", "records", "reads", "input", "cached", "predicted", "predicted_cached")
     row = {"request": 6, "sent_at": datetime.now(UTC), "messages": 11, **dict.fromkeys(tokens, 123_456)}
+    row |= {"because": "content", "cold": 123_456}
     head, first, *_, note = table([{**row, "is_compacted": False, "model": "claude-sonnet-5"}], width)
     assert head.startswith("request  sent at")
     assert first.split()[0] == "6"

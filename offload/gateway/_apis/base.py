@@ -518,6 +518,7 @@ def data_of(event: bytes) -> Any:
 
 
 def event_of(data: Json, *, is_named: bool = True) -> bytes:
+    """Return an event."""
     name = f"event: {data['type']}\n" if is_named else ""
     return f"{name}data: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n".encode(
         errors="surrogatepass"
@@ -542,6 +543,7 @@ def without_reminders(value: Any) -> Any:
 
 
 def digest_of(value: Any) -> str:
+    """Return a digest of a JSON value."""
     return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 

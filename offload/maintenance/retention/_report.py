@@ -110,6 +110,7 @@ class StoreUsage:
 
 
 def size_of(infos: Iterable[RecordInfo]) -> int:
+    """Return the stored bytes of records."""
     return sum(info.stored_bytes for info in infos)
 
 

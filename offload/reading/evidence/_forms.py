@@ -76,6 +76,7 @@ class Spellings(NamedTuple):
 
 
 def spellings_of(value: Stated) -> Spellings:
+    """Return the spellings of a value."""
     value = value._replace(text=normalize("NFC", value.text))
     if value.kind == "number":
         return _number(value.text, is_percent=value.is_percent)

@@ -154,6 +154,7 @@ class Survey:
 
 
 def batches(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Yield rows by the batch."""
     rows = iter(rows)
     while batch := [*islice(rows, _BATCH_ROWS)]:
         yield batch

@@ -17,6 +17,7 @@ _local = threading.local()
 
 def compress(chunk: bytes | memoryview, level: int) -> bytes:
     # Creating a compressor takes longer than compressing a small record; threads cannot share one.
+    """Return `chunk` as one frame."""
     made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
     if level not in made:
         made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)

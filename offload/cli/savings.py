@@ -17,7 +17,7 @@ import typer
 from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
 from offload.cli.options import JsonOption
 from offload.cli.reach import Tally, Way, reach_of, sentences as sentences_on
-from offload.cli.savings_sent import is_store, print_sent
+from offload.cli.savings_sent import SAVED_COLUMNS, is_store, print_sent
 from offload.cli.shell import quoted
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
@@ -49,12 +49,7 @@ _COLUMNS = {
     "transcript": "transcript",
     "requests": "requests",
     "offloaded": "offloaded",
-    "without": "dollars_plain",
-    "with": "dollars",
-    "saved": "dollars_saved",
-    "share": "share_saved",
-    "extra": "extra_requests",
-    "gone": "quotes_gone",
+    **SAVED_COLUMNS,
 }
 
 

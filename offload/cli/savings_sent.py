@@ -19,9 +19,8 @@ from offload.replay import Account, replay_journal
 from offload.storage.registry import is_root
 
 _SUMS = ("requests", "kept_out", "dollars_plain", "dollars", "extra_requests", "quotes", "quotes_gone")
-_COLUMNS = {
-    "session": "session",
-    "requests": "requests",
+# The columns of what was saved, and the figures in them.
+SAVED_COLUMNS = {
     "without": "dollars_plain",
     "with": "dollars",
     "saved": "dollars_saved",
@@ -29,6 +28,7 @@ _COLUMNS = {
     "extra": "extra_requests",
     "gone": "quotes_gone",
 }
+_COLUMNS = {"session": "session", "requests": "requests", **SAVED_COLUMNS}
 
 
 def is_store(text: str) -> bool:

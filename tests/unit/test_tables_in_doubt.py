@@ -484,3 +484,20 @@ def test_rows_behind_a_blank_line_or_other_names_are_not_taken_for_rows() -> Non
         run(f"id,name\n{rows}id,name\n1,y\n").notes[0]
         == "t: rows that may be names of columns: 1, first at line 42"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ("item,price\na,10\nb,20\nTotal,30\n", "row 3 is named 'Total'"),
+        ("| item | n |\n|---|---|\n| a | 1 |\n| **Grand total** | 1 |\n", "row 2 is named '**Grand total**'"),
+        ("4.0K\t./a\n12K\t./b\n16K\ttotal\n", "row 3 is named 'total'"),
+        ("item,price\nAll files,30\na,10\nb,20\n", "row 1 is named 'All files'"),
+    ],
+)
+def test_a_row_that_is_the_total_of_the_others_is_named_in_each_answer(text: str, remark: str) -> None:
+    assert run(text, "select sum(1) from t").notes[0].startswith(f"t: {remark}")
+
+
+def test_a_row_with_a_word_like_total_in_its_name_is_a_row_like_the_others() -> None:
+    assert run("item,price\na,10\nTotal Wine,20\ntotalled,30\n").notes == []

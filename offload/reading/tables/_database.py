@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,6 +16,7 @@ from offload.reading.tables._process import Worker, WorkerError
 from offload.reading.tables._survey import ChangedError, Field, Survey, batches, survey_of
 
 _MAX_BYTES = 128 * 1024 * 1024
+_TOTAL = re.compile(r"\W*(?:(?:grand |sub)?totals?|overall|sum|all files)\W*", re.IGNORECASE)
 
 
 @dataclass
@@ -98,12 +100,11 @@ class Database:
             self._load(name, survey_of(survey.form, chunks), chunks)
 
     def _load(self, name: str, survey: Survey, chunks: Iterable[str], counted: Survey | None = None) -> None:
-        remarks = Remarks()
-        fields = survey.fields
+        remarks, fields = Remarks(), survey.fields
         shown = {each.name: each.shown for each in fields}
         table = Table(shown, {each.name: each.affinity for each in fields})
         self.fill(name, table, _rows(survey, counted, chunks, fields, remarks))
-        table.remarks = remarks.texts()
+        table.remarks = [*remarks.texts(), *self._totals(name, table)]
         counted = counted or survey
         table.notes = counted.notes
         table.empty_notes = {
@@ -111,6 +112,14 @@ class Database:
             for each in counted.fields
             if not each.has_texts and (note := each.type.empty_note)
         }
+
+    def _totals(self, name: str, table: Table) -> Iterator[str]:
+        """Yield a remark on each end of a table of numbers that is named as the total of its other rows."""
+        if {*table.declared.values()} & {"INTEGER", "REAL"} and table.rows > 1:
+            for place in (1, table.rows):
+                [row] = self.ask(f"SELECT * FROM {name} WHERE rowid = {place}")  # noqa: S608 # a name of the library
+                if word := next((cell for cell in row if type(cell) is str and _TOTAL.fullmatch(cell)), ""):
+                    yield f"row {place:,} is named {word!r}: a sum of all rows counts it too"
 
 
 class WrittenTable(NamedTuple):

@@ -80,7 +80,7 @@ test-clouds: .venv-frameworks/clouds/.azurite
 test-peers: $(patsubst %,.venv-frameworks/%/.made,anthropic deepagents google-adk langchain strands)
 	$(BIN)/python tests/peers/run.py
 
-# `make mutation MODULES="tables engine/turn.py"` tries these alone.
+# `make mutation MODULES="reading/tables engine/log.py"` tries these alone.
 mutation: .venv/.mutation
 	$(IN_MEMORY) $(BIN)/python benchmarks/mutation.py $(MODULES)
 

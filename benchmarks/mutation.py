@@ -42,6 +42,16 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_ceiling.py",
         "property/test_restart.py",
     ),
+    "engine/binding.py": (
+        "unit/test_refusals.py",
+        "unit/test_thinking.py",
+        "unit/test_bound_thinking.py",
+        "unit/test_removed_thinking.py",
+        "unit/test_agent_bound.py",
+        "unit/test_policy_models.py",
+        "property/test_bound_thinking.py",
+        "property/test_restart.py",
+    ),
     "engine/deciding.py": (
         "unit/test_turns.py",
         "unit/test_bound_thinking.py",
@@ -150,7 +160,7 @@ MODULES: dict[str, Sequence[str]] = {
         "property/test_every_text.py",
     ),
     "agent/compaction/rounds.py": ("unit/test_compaction_rounds.py", "acceptance/test_004_rounds.py"),
-    "tables": (
+    "reading/tables": (
         "unit/test_tables.py",
         "unit/test_tables_in_doubt.py",
         "unit/test_tools_query.py",

@@ -31,6 +31,12 @@ FIXED = estimate_tokens(json.dumps(definitions(), ensure_ascii=False) + system_p
 LEGEND = 1
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the page of all sessions wait for their accounts, however busy the machine is."""
+    monkeypatch.setattr(_store_pages, "_ACCOUNT_SECONDS", 60.0)
+
+
 class Loop:
     """An agent loop, one answer of its model at a time."""
 

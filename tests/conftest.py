@@ -31,7 +31,7 @@ _LAST_LINE = "-----END CERTIFICATE-----\n"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    strength.set_by(config.option.markexpr)
+    strength.set_by(config.option)
     # Collecting makes a million objects that stay, so each search for garbage among them finds nothing.
     gc.disable()
 

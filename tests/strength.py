@@ -15,10 +15,12 @@ _PART = 6
 _is_full = False
 
 
-def set_by(markers: str) -> None:
+def set_by(options: Any) -> None:
     """Choose by the expression of `-m`; called before any module of tests is imported."""
     global _is_full  # noqa: PLW0603 # a module of tests reads it when it is imported
-    _is_full = markers != "not slow"
+    _is_full = options.markexpr != "not slow"
+    if _is_full and options.timeout is None:
+        options.timeout = 600
     settings.register_profile("offload", max_examples=_examples(100), deadline=None)
     settings.load_profile("offload")
 

@@ -83,7 +83,6 @@ print(peak())
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc"),
 ]
 

@@ -384,7 +384,7 @@ def test_without_failures_one_create_stores_and_the_others_are_told(writers: Wri
         (2, 1),
         pytest.param(2, 2, marks=pytest.mark.slow),
         pytest.param(2, 3, marks=pytest.mark.slow),
-        pytest.param(3, 1, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param(3, 1, marks=pytest.mark.slow),
     ],
 )
 def test_whatever_fails_the_object_stays_that_of_the_create_that_stored_it(

@@ -1,8 +1,9 @@
 """The retrieval tools of the gateway in the requests of clients that have none.
 
-The tools and the lines that explain them are added to the first request of a conversation or never, since
-what precedes signed thinking must not change, and to all requests after it. Which conversations began with
-them is stored, so that a restarted gateway and a replica decide alike.
+The tools and the lines that explain them are added to the first request of a conversation, or before the
+model's first call and thinking, or never, since what precedes signed thinking must not change, and to all
+requests after it. Which conversations began with them is stored, so that a restarted gateway and a replica
+decide alike.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from offload.base.threads.locks import Recent
 from offload.errors import OffloadError, StoreUnavailableError
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import ApiCalls, OwnCall, Reply, digest_of, dumped
+from offload.gateway._apis.base import ApiCalls, OwnCall, Reply, digest_of, dumped, is_text_alone
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenState, HiddenStore, Root
 from offload.gateway._incoming import MAX_WAIT, Api, Incoming
 from offload.gateway._parsed import (
@@ -181,24 +182,21 @@ class OwnTools:
 
     async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:
         """Find what completes a request whose conversation began with the tools; return whether it did."""
-        calls, visible = opened.calls, opened.visible
-        views, digests = visible.parsed.views, visible.chain
         known = self._store.known(opened.root)
-        first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
-        if first is None and (not opened.is_answered or self._status.has_stopped):
-            return False
-        if first is None and not is_counted:
-            opened.marking = self._store.begin(opened.root, digests[-1])
-        elif first is not None:
-            is_begun = digests[first] in known.begun
-            if not (_is_passed(known, opened) or (known.is_listed and not opened.is_answered)):
-                await self._list(opened, is_begun=is_begun)
-            if digests[first] not in known.begun:
-                if opened.is_answered and not self._status.has_stopped:
-                    self._status.say_once(UNDER_WAY)
-                return False
+        begun, is_open = _beginnings(opened)
+        may_begin = opened.is_answered and not self._status.has_stopped
+        if begun and not (_is_passed(known, opened) or (known.is_listed and not opened.is_answered)):
+            await self._list(opened, is_begun=not begun.isdisjoint(known.begun))
+        if not begun.isdisjoint(known.begun):
             await self._find_hidden(opened, known)
-        return True
+            return True
+        if not may_begin:
+            return False
+        if not is_open:
+            self._status.say_once(UNDER_WAY)
+        elif not is_counted:
+            opened.marking = self._store.begin(opened.root, opened.visible.chain[-1])
+        return is_open
 
     async def _list(self, opened: Opened, *, is_begun: bool) -> None:
         """Learn what other processes stored; without the store, what this one knows must do, if it has begun.
@@ -427,6 +425,20 @@ def _with(alike: Sequence[Visible], before: Visible | None, visible: Visible) ->
 
 def _size_of(some: Sequence[Visible]) -> int:
     return sum(visible.size for visible in some)
+
+
+def _beginnings(opened: Opened) -> tuple[set[str], bool]:
+    """Return the digests of where a conversation may have begun, and whether it may begin here.
+
+    Clients write replies of text alone themselves, as behind a summary: the first request may have some.
+    """
+    views, found = opened.visible.parsed.views, set[str]()
+    for view, before in zip(views, opened.visible.chain, strict=False):
+        if opened.calls.is_reply(view):
+            found.add(before)
+            if not is_text_alone(view):
+                return found, False
+    return found, True
 
 
 def _is_passed(known: HiddenState, opened: Opened) -> bool:

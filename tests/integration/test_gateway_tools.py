@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from talking import (
     DOCUMENTS,
     FIELDS,
+    GEMINI,
     KINDS,
     PATHS,
     READERS,
@@ -158,9 +159,21 @@ def test_the_first_request_gets_the_tools_and_all_later_ones_the_same(provider, 
     assert second == first
 
 
-def test_a_conversation_that_began_elsewhere_gets_no_tools_and_passes(provider, store):
-    agent = Agent(provider)
-    agent.messages += [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
+BEFORE = {
+    "a call": {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": {}},
+    "thinking": {"type": "thinking", "thinking": "I look.", "signature": "c2lnbmVk"},
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_conversation_with_calls_or_thinking_that_began_elsewhere_gets_no_tools_and_passes(
+    provider, store, before
+):
+    agent = Agent(provider, model="claude-opus-5")
+    reply = [BEFORE[before], said("Hello.")]
+    result = {"type": "tool_result", "tool_use_id": "toolu_0", "content": "done"}
+    answer = result if before == "a call" else said("Go on.")
+    agent.messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": [answer]}]
     sent = agent.body()
     with gateway(provider, store) as url:
         agent.send(url, [said("One.")])
@@ -169,6 +182,24 @@ def test_a_conversation_that_began_elsewhere_gets_no_tools_and_passes(provider, 
     assert provider.requests[0][2] == sent
     assert passed["passed"] == {"without tools to read back": 1}
     assert "under way" in " ".join(passed["warnings"])
+
+
+@every_api
+def test_a_conversation_may_begin_with_replies_that_are_text_alone(provider, store, kind):
+    """goose writes one itself behind its summary."""
+    agent = Agent(provider, kind)
+    own = {"role": "assistant", "content": "Got it."}
+    of_gemini = {"role": "model", "parts": [{"text": "Got it."}]}
+    agent.messages += [of_gemini if kind in GEMINI else own, user_of(kind, "Build it.")]
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1)], [call(2, "Bash")])
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Two.")])
+
+    first, *_, last = map(tools_in, agent.arrived)
+    assert [tool["name"] for tool in first] == ["Bash", *OWN]
+    assert last == first
+    assert '"context_list"' in json.dumps(agent.last)
 
 
 @pytest.mark.parametrize(
@@ -1052,13 +1083,18 @@ def test_a_stream_of_another_form_passes_as_it_is(store, path, events):
 # The next request
 
 
-def test_reminders_and_notices_of_a_client_may_change(provider, store):
-    """Claude Code writes the date and its instructions into the first message, again when it resumes."""
-    agent = Agent(provider, model="claude-opus-5")
+@pytest.mark.parametrize("kind", PATHS)
+def test_reminders_and_notices_of_a_client_may_change(provider, store, kind):
+    """Claude Code writes the date and its instructions into the first message, again when it resumes.
+
+    So does Qwen Code, with another API.
+    """
+    agent = Agent(provider, kind, model="claude-opus-5")
 
     def first(day: str) -> Json:
+        kinds = {"type": "input_text" if kind == "responses" else "text"}
         reminder = said(f"<system-reminder>\nIt is {day}.\n</system-reminder>\n")
-        return {"role": "user", "content": [reminder, said("Build it.")]}
+        return {"role": "user", "content": [reminder | kinds, said("Build it.") | kinds]}
 
     agent.messages = [first("Monday"), {"role": "system", "content": "A notice."}]
     with gateway(provider, store) as url:

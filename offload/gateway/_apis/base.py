@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
-from offload.messages.thinking import thinking_key
+from offload.messages.thinking import signed_thinking, thinking_key
 from offload.reading.tools._definitions import Format
 
 Json = dict[str, Any]
@@ -23,6 +23,8 @@ _BYTE_ORDER = b"\xef\xbb\xbf"
 _REMINDS = ("<system-reminder>", "<session_context>")
 _REMINDER = re.compile(r"\s*<(system-reminder|session_context)>.*?</\1>\s*", re.DOTALL)
 _MOST_BYTES, _MOST_OF_WHOLE = 32 * 1024 * 1024, 128 * 1024 * 1024
+# Fields of a block of text that the model does not read.
+_OF_TEXT = {"type", "annotations", "logprobs", "cache_control"}
 # Errors of looking for something in an answer of another form.
 _OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError)
 # The text at the end of a reply that had to be ended between two calls.
@@ -528,6 +530,17 @@ def event_of(data: Json, *, is_named: bool = True) -> bytes:
 def is_notice(message: Any) -> bool:
     """Return whether a message is the client's own text, which it may word differently later."""
     return isinstance(message, Mapping) and message.get("role") in ("system", "developer")
+
+
+def is_text_alone(message: Any) -> bool:
+    """Return whether a message has neither calls nor thinking, so that a client may have written it."""
+    if not isinstance(message, Mapping) or "role" not in message or signed_thinking(message):
+        return False
+    if message.get("tool_calls") or message.get("function_call"):
+        return False
+    content = message.get("content", message.get("parts"))
+    blocks = content if isinstance(content, list) else [{"text": content}]
+    return all(isinstance(block, Mapping) and block.keys() - _OF_TEXT == {"text"} for block in blocks)
 
 
 def without_reminders(value: Any) -> Any:

@@ -31,6 +31,7 @@ from offload.gateway._apis.base import (
     dumped,
     event_of,
     is_notice,
+    without_reminders,
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
@@ -181,7 +182,7 @@ def _text_of(content: Any) -> str:
 def _essence(message: Any) -> Any:
     """Return what clients repeat of a message."""
     if not (isinstance(message, dict) and message.get("role") == "assistant"):
-        return content_digest(message)
+        return content_digest(without_reminders(message))
     calls = [call for call in as_list(message.get("tool_calls")) if isinstance(call, dict)]
     functions = [(call.get("id"), call.get("function") or {}) for call in calls]
     named = [[name, one.get("name"), one.get("arguments")] for name, one in functions]

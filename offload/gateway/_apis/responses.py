@@ -28,6 +28,7 @@ from offload.gateway._apis.base import (
     is_notice,
     key_of_thinking,
     summed,
+    without_reminders,
 )
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
@@ -170,7 +171,7 @@ def _essence(item: Any) -> Any:
     if not isinstance(item, dict):
         return content_digest({"content": item})
     if "role" in item:
-        content = item.get("content")
+        content = (item if item["role"] == "assistant" else without_reminders(item)).get("content")
         parts = [{"text": content}] if isinstance(content, str) else as_list(content)
         return [item["role"], [_essence_of(part) for part in parts]]
     return content_digest({name: value for name, value in item.items() if name not in _NO_PART})

@@ -89,7 +89,10 @@ def mode_of(
 
 # The provider's refusal, recognised by its text: the message of the error, alone or with other text of a
 # proxy or an SDK around it.
-_BOUND = "bound to a different conversation"
+# A client may have joined two blocks; then their signature is that of none.
+_BOUND = lazy_pattern(
+    r"bound to a different conversation|Invalid \W?signature\W? in \W?(?:redacted_)?thinking\W? block"
+)
 # The path is before the sentence; a path after it is of the message that changed.
 _PATH = lazy_pattern(r"\bmessages\.(\d+)\b")
 _NEAR = 300
@@ -103,7 +106,7 @@ class ThinkingRefusal(NamedTuple):
     """A refusal of thinking that is bound to other messages, or of a tool call without its thinking.
 
     Attributes:
-        kind: which of them.
+        kind: which of them; thinking whose signature is not valid is refused as bound.
         first: index of the first message whose thinking was refused, in the provider's own list of messages;
             None if the text does not say it.
     """
@@ -114,9 +117,8 @@ class ThinkingRefusal(NamedTuple):
 
 def refusal_in(text: str) -> ThinkingRefusal | None:
     """Return what a provider's error says about thinking; None for any other error."""
-    at = text.find(_BOUND)
-    if at >= 0:
-        paths = _PATH.findall(text, max(0, at - _NEAR), at)
+    if bound := _BOUND.search(text):
+        paths = _PATH.findall(text, max(0, bound.start() - _NEAR), bound.start())
         return ThinkingRefusal("bound", int(paths[-1]) if paths else None)
     return ThinkingRefusal("missing") if _MISSING.search(text) else None
 

@@ -1128,6 +1128,22 @@ def test_a_changed_reply_leaves_its_calls_out_with_the_thinking_that_stood_on_th
     assert said_so["thinking_refused"] == 0
 
 
+def test_a_client_that_joins_the_thinking_around_a_hidden_call_goes_on_without_it(provider, store):
+    """Qwen Code joins blocks that follow each other, and their signatures."""
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        agent.send(url, [THINKING, call(1)], [THINKING, said("One.")])
+        first, second, text = agent.messages[1]["content"]
+        joined = first | {"signature": first["signature"] + second["signature"]}
+        agent.messages[1]["content"] = [joined, text]
+        agent.send(url, [said("Two.")])
+        agent.send(url, [said("Three.")])
+
+    assert "thinking" not in json.dumps(agent.last)
+    assert provider.refused == 1
+    provider.refused = 0
+
+
 @both_ways
 @pytest.mark.parametrize("change", ["reply", "before", "trimmed"])
 def test_reasoning_before_a_call_that_is_left_out_goes_with_it_where_the_next_item_must_follow(

@@ -39,6 +39,8 @@ OPENAI = {
     "text",
     [
         SENTENCE,
+        "messages.3.content.0: Invalid `signature` in `thinking` block",
+        "messages.3.content.1: Invalid `signature` in `redacted_thinking` block",
         SENTENCE + CHANGED,
         json.dumps(ANTHROPIC),
         BEDROCK,
@@ -74,7 +76,7 @@ def test_a_tool_call_without_its_thinking_is_told_in_the_words_of_each_provider(
     "text",
     [
         "",
-        "messages.3.content.0: Invalid `signature` in `thinking` block",
+        "messages.3.content.0: Invalid `source` in `image` block",
         'messages: roles must alternate between "user" and "assistant"',
     ],
 )

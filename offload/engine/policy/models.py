@@ -25,7 +25,7 @@ _CLAUDE_CACHE = "https://platform.claude.com/docs/en/build-with-claude/prompt-ca
 _OPENAI = "https://developers.openai.com/api/docs/guides/prompt-caching"
 _REASONING = "https://developers.openai.com/api/docs/guides/reasoning"
 _GOOGLE = "https://ai.google.dev/gemini-api/docs/thought-signatures"
-_VERTEX = "https://docs.cloud.google.com/vertex-ai/generative-ai/docs"
+_VERTEX = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models"
 _GOOGLE_CACHE = f"{_VERTEX}/context-cache/context-cache-overview"
 _DEEPSEEK = "https://api-docs.deepseek.com/guides/thinking_mode"
 _DEEPSEEK_CACHE = "https://api-docs.deepseek.com/quick_start/pricing"
@@ -108,7 +108,7 @@ CACHES: Sequence[KnownCache] = (
     KnownCache("Claude", r"claude-[\w-]+", 300, 20, {3600: 2.0}, _CLAUDE_CACHE, "2026-10"),
     KnownCache("GPT-5.5 and older", _GPT_TO_5_5, 300, None, {}, _OPENAI, "2026-11"),
     KnownCache("GPT-5.6 and later", _GPT_FROM_5_6, 1800, None, {43_200: 2.5}, _OPENAI, "2026-11"),
-    KnownCache("Gemini", r"gemini-[\w-]+", 3600, None, {}, _GOOGLE_CACHE, "2026-07"),
+    KnownCache("Gemini", r"gemini-[\w-]+", 3600, None, {}, _GOOGLE_CACHE, "2026-11"),
     KnownCache("DeepSeek", r"deepseek-[\w-]+", 7200, None, {}, _DEEPSEEK_CACHE, "2026-10"),
 )
 
@@ -178,7 +178,10 @@ _OWN: Mapping[str, Any] = {
         "window": 1_000_000,
         "prices": [{"input": 10, "read": 1, "write": 12.5, "output": 50}],
     },
-    "claude-mythos-5-1": {"window": 1_000_000, "prices": [{"input": 10, "read": 0.25, "write": 12.5}]},
+    "claude-mythos-5-1": {
+        "window": 1_000_000,
+        "prices": [{"input": 10, "read": 0.25, "write": 12.5, "output": 50}],
+    },
     "gpt-6.2-astra": {"prices": [{"input": 8, "read": 0.4, "write": 10, "output": 40, "up_to": 272_000}]},
     "gpt-6.2-sol": {"prices": [{"input": 2, "read": 0.1, "write": 2.5, "output": 10, "up_to": 272_000}]},
     "gemini-4-carbon": {

@@ -52,7 +52,6 @@ from offload.records.record.header import ITEM_TYPES, OffloadableType
 from offload.records.record.titles import checked_agent
 from offload.records.session import Damage, Session
 from offload.records.session.names import check_name, new_name
-from offload.storage.registry import open_store
 from offload.storage.store import OffloadStore
 
 if TYPE_CHECKING:
@@ -140,6 +139,9 @@ class Offloader:
         storage_options: Mapping[str, Any] | None = None,
         **arguments: Unpack[OptionArguments],
     ) -> None:
+        with NO_FORK:
+            from offload.storage.registry import open_store  # noqa: PLC0415 # a path or a URL is first read here
+
         options = Options.of(arguments)
         self.options: Options = options
         self.policy: policies.OffloadPolicy = options.policy
@@ -812,8 +814,8 @@ class Offloader:
             StoreError: the store failed.
         """
         with NO_FORK:
-            from offload.reading.tools import References  # noqa: PLC0415 # rarely used, and slow to load
             from offload.reading.tools.arguments import parse_arguments  # noqa: PLC0415
+            from offload.reading.tools.references import References  # noqa: PLC0415 # rarely used, and slow to load
 
         allowed = check_fields(self.options.reference_fields if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool

@@ -15,9 +15,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
 
 from offload.base.threads.calls import Gate
 from offload.errors import ConfigError
@@ -50,8 +51,7 @@ class EventType(StrEnum):
     UNGROUNDED_TEXT = "ungrounded_text"
 
 
-@dataclass(frozen=True, slots=True)
-class ContextEvent:
+class ContextEvent(Struct, frozen=True):
     """One event.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -65,7 +64,7 @@ class Conversation:
         self._follower = Follower(sources)
         recognition = Recognition(session, options)
         # Thinking is redacted text by text, and stored as it is.
-        plain = dataclasses.replace(
+        plain = replace(
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
         )
         as_is = ItemWriter(session, plain, recognition, observer, table_line)

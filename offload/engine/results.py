@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -24,8 +23,7 @@ CacheCause = Literal["ours", "pause", "host", "miss"]
 _MARKED_CHARS = 8 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class CacheReport:
+class CacheReport(msgspec.Struct, frozen=True):
     """Tokens that were sent before but are not served from the provider's cache, and their cost.
 
     Attributes:
@@ -94,8 +92,7 @@ class HistoryMode(NamedTuple):
 _FREE = HistoryMode()
 
 
-@dataclass(frozen=True)
-class OffloadResult:
+class OffloadResult(msgspec.Struct, frozen=True, dict=True):
     """Result of `Offloader.offload`.
 
     Attributes:
@@ -127,7 +124,7 @@ class OffloadResult:
     errors: list[OffloadError]
     cache: CacheReport | None = None
     history: HistoryMode = _FREE
-    unchanged: int = field(default=0, compare=False)
+    unchanged: int = 0
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={count}" for name, count in self.figures().items())
@@ -264,8 +261,7 @@ def _mark(text: str) -> tuple[int, int, int]:
     return len(text), hash(text[:_MARKED_CHARS]), hash(text[-_MARKED_CHARS:])
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """Contents of a session and reads of this offloader.
 
     Attributes:

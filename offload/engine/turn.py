@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
@@ -45,8 +44,7 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     policy: OffloadPolicy | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """One call of `offload`, as its steps share it; the log holds what the next turn needs.
 
     Attributes:
@@ -79,10 +77,10 @@ class Turn:
     pinned: frozenset[str]
     code_calls: set[str]
     policy: OffloadPolicy
-    is_aside: bool = field(init=False)
-    before: int = field(init=False)
-    late: list[Slot] = field(default_factory=list)
-    placed: list[Slot] = field(default_factory=list)
+    is_aside: bool = False
+    before: int = 0
+    late: list[Slot] = []
+    placed: list[Slot] = []
     replies: int = 0
     thinking_removed: int = 0
     is_listed: bool = False

@@ -12,9 +12,9 @@ from itertools import islice
 from posixpath import normpath
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
-from urllib.parse import unquote
 
 from offload.base.patterns import lazy_pattern
+from offload.base.threads.locks import NO_FORK
 from offload.messages.calls import PATH_FIELDS, PLACEHOLDER, Call, patched_files, plain_name
 
 # Names without the server, as letters and digits.
@@ -129,6 +129,9 @@ def may_change(call: Call) -> tuple[str, ...]:
 def plain_path(path: str) -> str:
     """Return a path without the scheme of a local URL, `./` and doubled slashes; one of Windows with `/`."""
     if path.startswith(_SCHEME):
+        with NO_FORK:
+            from urllib.parse import unquote  # noqa: PLC0415 # only a URL needs it
+
         path = unquote(path.removeprefix(_SCHEME))
         path = path[1:] if _WINDOWS.match(path, 1) else path
     if _WINDOWS.match(path):

@@ -95,9 +95,8 @@ def test_options_have_the_names_and_defaults_of_the_constructor():
     # In `Options` these defaults are made, not None.
     resolved = dict.fromkeys(("policy", "placeholder", "events"))
 
-    assert {
-        name: field.default for name, field in Options.__dataclass_fields__.items()
-    } | resolved == accepted
+    options = dict(zip(Options.__struct_fields__, Options.__struct_defaults__, strict=True))
+    assert options | resolved == accepted
     assert OptionArguments.__annotations__.keys() == accepted.keys()
 
 

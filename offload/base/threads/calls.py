@@ -16,9 +16,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct, field
 
 from offload.base.threads.locks import NO_FORK, renew_in_child
 from offload.errors import ConfigError, HookTimeoutError
@@ -88,8 +89,7 @@ class _Errand:
             self._answers.discard(answer)
 
 
-@dataclass(slots=True, eq=False)
-class _GateCall:
+class _GateCall(Struct, eq=False):
     """A call that entered a gate.
 
     Attributes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from offload.engine.preview import Preview
 from offload.messages.media import MediaFacts
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceholderFacts:
+class PlaceholderFacts(Struct, frozen=True):
     """The facts of an item that its placeholder may show.
 
     Attributes:

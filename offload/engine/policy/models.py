@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from offload.base.patterns import lazy_pattern
+from offload.base.threads.locks import NO_FORK
 
 HistoryRule = Literal["auto", "append_only", "editable", "rewrite"]
 # The provider's answer if a message before signed thinking changed: "binds" refuses the thinking behind the
@@ -305,6 +305,9 @@ class _Collected(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _rows() -> _Collected:
+    with NO_FORK:
+        from pathlib import Path  # noqa: PLC0415 # only a model needs it
+
     collected = json.loads(Path(__file__).with_name("models.json").read_text(encoding="utf-8"))
     rows = collected["models"] | _OWN
     others = {other: name for name, row in rows.items() for other in row.get("also", ())}

@@ -6,8 +6,9 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from offload.base.binary import readable_text
 from offload.base.text import escape_surrogates
@@ -29,8 +30,7 @@ ItemSummarizer = Callable[[str], str | Awaitable[str]]
 _log = logging.getLogger("offload")
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
+class Hooks(Struct, frozen=True, eq=False):
     """Functions of the caller, each plain or async; None has no effect.
 
     An async hook fails after 60 seconds for one item. Hooks run in every thread that offloads, and may only

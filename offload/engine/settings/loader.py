@@ -56,6 +56,7 @@ _PUBLIC_OPTIONS = frozenset(["anon", "durability", "endpoint_url", "region", "re
 Json = dict[str, Any]
 
 _log = logging.getLogger("offload")
+_DEFAULTS = Options()
 
 
 def _check_store(value: object) -> object:
@@ -73,10 +74,10 @@ class Settings(SettingsModel):
     session: str | None = None
     storage_options: Json = Field(default_factory=dict)
     policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
-    codec: str = Options.codec
-    tools: list[str] = Field(default_factory=lambda: [*Options.tools])
-    max_answer_chars: Annotated[int, Field(strict=True)] = Options.max_answer_chars
-    on_error: OnError = Options.on_error
+    codec: str = _DEFAULTS.codec
+    tools: list[str] = Field(default_factory=lambda: [*_DEFAULTS.tools])
+    max_answer_chars: Annotated[int, Field(strict=True)] = _DEFAULTS.max_answer_chars
+    on_error: OnError = _DEFAULTS.on_error
     agent: Json = Field(default_factory=dict)
 
     def open_store(self) -> OffloadStore:

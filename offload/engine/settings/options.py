@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import Any, Literal, TypedDict, cast, get_args
+
+from msgspec import field
+from msgspec.structs import asdict
 
 from offload.base.events import EventBus
 from offload.base.threads.locks import cached
@@ -25,10 +27,11 @@ from offload.records.record.titles import checked_agent
 OnError = Literal["keep", "raise", "truncate"]
 # Returns seconds; only differences count.
 Clock = Callable[[], float]
+# The options that are made for each offloader; as an argument, their default is None.
+_MADE = ("policy", "placeholder", "events")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options(Hooks):
+class Options(Hooks, frozen=True, kw_only=True, eq=False, dict=True):
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
 
     Raises:
@@ -57,15 +60,13 @@ class Options(Hooks):
 
         Raises `ConfigError` as the class does, and for an unknown name.
         """
-        known = [option.name for option in fields(cls)]
-        for name in arguments.keys() - known:
-            meant = did_you_mean(name, [*known, "session", "storage_options"])
+        for name in arguments.keys() - {*cls.__struct_fields__}:
+            meant = did_you_mean(name, [*cls.__struct_fields__, "session", "storage_options"])
             raise ConfigError(f"an offloader has no option {name!r}{meant}")
         policy, model = policies.policy_of(arguments.get("policy")), arguments.get("model")
         check_texts(model=model)
         given: dict[str, Any] = {**arguments, "policy": policy.for_model(model)}
-        made = ("placeholder", "events")
-        return cls(**{name: value for name, value in given.items() if not (name in made and value is None)})
+        return cls(**{name: value for name, value in given.items() if not (name in _MADE and value is None)})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,7 +87,7 @@ class Options(Hooks):
 
     def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
-        return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
+        return cast("OptionArguments", asdict(self))
 
     @property
     def category(self) -> Callable[[str, str | None], str] | None:
@@ -116,9 +117,9 @@ class Options(Hooks):
 
 def signature(*before: Parameter) -> Signature:
     """Return the signature of a function that takes the options by name after some other arguments."""
-    # A default that is made for each offloader is None as an argument.
-    defaults = {each.name: None if each.default is MISSING else each.default for each in fields(Options)}
-    options = (Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items())
+    names = Options.__struct_fields__
+    defaults = dict(zip(names, Options.__struct_defaults__, strict=True)) | dict.fromkeys(_MADE)
+    options = (Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name]) for name in names)
     return Signature([*before, *options])
 
 

@@ -37,7 +37,7 @@ from offload.engine.preview.preview import head_tail
 from offload.messages.calls import Calls
 from offload.messages.formats import role_of, scan_next
 from offload.replay import Transcript
-from offload.replay._needs import hidden_names, names_in
+from offload.replay._names import hidden_names, names_in
 
 _SHELLS = frozenset(["bash", "execute_bash"])
 _LEAST_CHARS = 1_000

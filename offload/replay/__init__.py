@@ -15,7 +15,8 @@ from offload.replay._bill import Bill as Bill, SentTexts as SentTexts, measure a
 from offload.replay._counts import Cause as Cause, CountCheck as CountCheck, check_counts as check_counts
 from offload.replay._files import find as find, load as load
 from offload.replay._journal import Account as Account, replay_journal as replay_journal
-from offload.replay._needs import Need as Need, tokens_of as tokens_of
+from offload.replay._names import tokens_of as tokens_of
+from offload.replay._needs import Need as Need
 from offload.replay._pairs import ShadowPair as ShadowPair, pairs_in as pairs_in
 from offload.replay._prices import (
     DEFAULT_MODEL as DEFAULT_MODEL,

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from offload import CacheModel
-from offload.replay._needs import Hidden, Need, tokens_of
+from offload.replay._names import tokens_of
+from offload.replay._needs import Hidden, Need
 from offload.replay._recording import Recording
 from offload.replay._senders import Sender
 

@@ -33,7 +33,7 @@ from offload.records.record import Header, RecordInfo
 from offload.records.record.retrieval import REF_FIELDS, reads_of
 from offload.records.session.reader import SessionReader
 from offload.replay._actions import reads_back
-from offload.replay._needs import quotes_in
+from offload.replay._names import quotes_in
 from offload.replay._prices import PriceCard, Prices
 
 _FAILED = "Error: "

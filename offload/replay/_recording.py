@@ -11,7 +11,7 @@ from offload.messages import Usage
 from offload.messages.adapter import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_of
-from offload.replay._needs import EditQuote, names_in, quotes_in, tokens_of
+from offload.replay._names import EditQuote, names_in, quotes_in, tokens_of
 from offload.replay._transcripts import Transcript
 
 # A shorter text is not read back: its placeholder shows most of it.

@@ -13,7 +13,8 @@ from msgspec import structs
 from offload import Offloader, OffloadPolicy, OffloadResult
 from offload.messages.openai_chat import OpenAIChatAdapter
 from offload.messages.openai_responses import OpenAIResponsesAdapter
-from offload.replay._needs import Need, tokens_of
+from offload.replay._names import tokens_of
+from offload.replay._needs import Need
 from offload.replay._recording import Recording, Request, texts_of
 
 

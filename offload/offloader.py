@@ -18,6 +18,7 @@ from offload.engine import policy as policies
 from offload.engine.binding import Binding
 from offload.engine.cache_state import HostCache
 from offload.engine.conversation import Conversation
+from offload.engine.placeholder import Notice
 from offload.engine.policy.facts import PolicyName, Readers
 from offload.engine.restorer import restore
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Remembered, Restored, Stats
@@ -439,6 +440,24 @@ class Offloader:
         conversation = _as_list(messages)
         with exclusive(self._gate):
             self._conversation.look_alikes.keep(conversation)
+
+    def store_removed(
+        self, messages: Sequence[Any], removed: Sequence[int], notice: Notice
+    ) -> tuple[str, Any]:
+        """Store the messages at the indices `removed`; return the record's ref and the notice as a message.
+
+        That message must replace the first of them. Each item of theirs that the session's policy offloads,
+        at once or later, gets a record of its own first, and so do texts of all messages that only look like
+        placeholders. The messages of `offload` remain as they are. Raises `MessageError` if JSON cannot
+        restore one of the removed messages exactly, `ContextFullError` for a notice that is no shorter than
+        they are, and `OffloadError` if the store failed.
+        """
+        with NO_FORK:
+            from offload.engine.archive import store_removed  # noqa: PLC0415 # only a compaction needs it
+
+        conversation = _as_list(messages)
+        with exclusive(self._gate):
+            return store_removed(self._conversation, self.options, conversation, removed, notice)
 
     @property
     def model(self) -> str | None:

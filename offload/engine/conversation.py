@@ -19,7 +19,8 @@ from offload.engine.leaving import fallback_text
 from offload.engine.log import Log
 from offload.engine.look_alikes import LookAlikes
 from offload.engine.parts import MessageState
-from offload.engine.placeholder import DefaultRenderer
+from offload.engine.placeholder import DefaultRenderer, Notice, PlaceholderRenderer
+from offload.engine.placeholder.notice import NOTICE_TOOL, NOTICE_TYPE
 from offload.engine.policy.cost import CostPlan
 from offload.engine.policy.facts import Readers
 from offload.engine.reading import facts_of
@@ -63,16 +64,17 @@ class Conversation:
         self._code_calls: set[str] = set()
         self._follower = Follower(sources)
         recognition = Recognition(session, options)
-        # Thinking is redacted text by text, and stored as it is.
-        plain = replace(
-            options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
-        )
-        as_is = ItemWriter(session, plain, recognition, observer, table_line)
-        undo = partial(undone, recognition)
+        self._table_line = table_line
         self.recognition: Recognition = recognition
-        self._writer = ItemWriter(session, options, recognition, observer, table_line)
+        self._writer = self._writer_of(options)
         self.look_alikes: LookAlikes = LookAlikes(recognition, self._writer)
-        self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
+        self.thinking: RemovedThinking = RemovedThinking(
+            session,
+            self._writer_as_is(DefaultRenderer()),
+            options.redacted,
+            observer,
+            partial(undone, recognition),
+        )
         self.model: str | None = options.model
         self._on_recalled: Callable[[OffloadResult], object] | None = None
         self.latest: Latest = Latest()
@@ -192,6 +194,33 @@ class Conversation:
         whole = replace(item, text=decode_text(content.data))
         return OffloadOutcome(fallback_text(whole, decision, self._options), error=failures.first)
 
+    @observed("offload", OffloadResult.figures)
+    def offload_aside(self, messages: Sequence[Any], indices: Iterable[int]) -> OffloadResult:
+        """Return messages that are not sent, with the items of some replaced that are due at any time.
+
+        The messages that are sent, and what is known of them, do not change.
+        """
+        terms = Terms(policy=self._options.policy.at_once(), only=frozenset(indices))
+        with self._failures(may_raise=False) as failures:
+            turn = self._turn(failures, self._new_log(), terms=terms)
+            return run(turn, messages, CacheWatch(self._options), None)
+
+    @observed("offload_text")
+    def store_notice(self, text: str, notice: Notice, title: str) -> OffloadedItem | None:
+        """Store the text of removed messages as it is; return None if the notice would be no shorter.
+
+        Raises `OffloadError` if it cannot be stored.
+        """
+        item = Item(None, NOTICE_TYPE, text, NOTICE_TOOL, title=title)
+        decision = unweighed(item, 0)
+        facts = decision.item._replace(tokens=self.count(text))
+        request = WriteRequest(item, replace(decision, item=facts, action="offload"))
+        with self._failures(may_raise=False):
+            [outcome] = self._writer_as_is(notice).write([request])
+        if isinstance(outcome, OffloadError):
+            raise outcome
+        return outcome if isinstance(outcome, OffloadedItem) else None
+
     def count(self, text: str) -> int:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
         tokens, problem = self._options.count_or_estimate(text)
@@ -242,6 +271,15 @@ class Conversation:
     def _new_log(self, gone: Iterable[MessageState] = ()) -> Log:
         return Log(CostPlan(self._cache), gone)
 
+    def _writer_of(self, options: Options) -> ItemWriter:
+        return ItemWriter(self._session, options, self.recognition, self._observer, self._table_line)
+
+    def _writer_as_is(self, renderer: PlaceholderRenderer) -> ItemWriter:
+        """Return a writer of texts of the library, which are redacted part by part."""
+        return self._writer_of(
+            replace(self._options, redact=None, should_offload=None, summarizer=None, placeholder=renderer)
+        )
+
     def _turn(
         self,
         failures: Failures,
@@ -260,17 +298,18 @@ class Conversation:
             model=self.model,
             agent=terms.agent,
             pinned=terms.pinned,
+            only=terms.only,
             code_calls=self._code_calls,
             policy=self._options.policy if terms.policy is None else terms.policy,
         )
 
     @contextmanager
-    def _failures(self) -> Iterator[Failures]:
+    def _failures(self, *, may_raise: bool = True) -> Iterator[Failures]:
         """Yield the failures of one call; at its end the store updates its index files, if it keeps any.
 
-        Raises what was reported if the caller asked for that.
+        Raises what was reported if it may, and the caller asked for that.
         """
-        failures = self._new_failures()
+        failures = self._new_failures(may_raise=may_raise)
         try:
             yield failures
         finally:
@@ -282,5 +321,5 @@ class Conversation:
                 self._observer.failed(unused, EventType.INDEX_FAILED)
         failures.end()
 
-    def _new_failures(self) -> Failures:
-        return Failures(self._observer, raises=self._options.on_error == "raise")
+    def _new_failures(self, *, may_raise: bool = True) -> Failures:
+        return Failures(self._observer, raises=may_raise and self._options.on_error == "raise")

@@ -83,7 +83,8 @@ def ask_hook(turn: Turn) -> None:
 
 
 def _ask_about(turn: Turn, slot: Slot) -> None:
-    slot.is_approved = turn.options.approves(slot.decision.item)
+    may_leave = turn.only is None or slot.at in turn.only
+    slot.is_approved = may_leave and turn.options.approves(slot.decision.item)
     if not slot.is_approved:
         turn.log.items.keep(slot, Reason(ReasonKind.VETOED), State.SETTLED)
 

@@ -35,6 +35,7 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         pinned: ids of the tool calls whose results the caller wants to keep.
         policy: the policy of this call; None is that of the session.
+        only: indices of the messages whose items may leave; None is all.
     """
 
     pinned: frozenset[str] = frozenset()
@@ -42,6 +43,7 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     model: str | None = None
     agent: str | None = None
     policy: OffloadPolicy | None = None
+    only: frozenset[int] | None = None
 
 
 class Turn(msgspec.Struct, eq=False):
@@ -52,6 +54,7 @@ class Turn(msgspec.Struct, eq=False):
         model: the name of the model; None if it is not known.
         agent: the name of the agent; by default that of the options.
         pinned: ids of the tool calls whose results the caller wants to keep.
+        only: indices of the messages whose items may leave; None is all.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
             after the message of the call was removed from the list.
         policy: the policy of this call; by default that of the session.
@@ -75,6 +78,7 @@ class Turn(msgspec.Struct, eq=False):
     model: str | None
     agent: str | None
     pinned: frozenset[str]
+    only: frozenset[int] | None
     code_calls: set[str]
     policy: OffloadPolicy
     is_aside: bool = False

@@ -308,11 +308,10 @@ class Offloader:
         except BaseException:
             journal.interrupt(self)
             raise
-        marked = self._conversation.marks(result)
         failed = journal.record(
             self,
-            result.messages,
-            marked,
+            *self._conversation.marks(result),
+            result.messages.__getitem__,
             tokens=result.tokens_after,
             tokens_before=result.tokens_before,
             model=self._conversation.model,

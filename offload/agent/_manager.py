@@ -40,7 +40,7 @@ from offload.offloader import Offloader
 from offload.reading.evidence import Evidence
 from offload.reading.timeline import Timeline
 from offload.reading.tools import Tools
-from offload.records.journal.reader import JournalMessage, JournalState
+from offload.records.journal.reader import JournalState
 from offload.records.observer import error_text
 
 _log = logging.getLogger("offload")
@@ -507,22 +507,18 @@ class ContextManager:
         if self._offloader.journal is None:
             return
         messages = self._messages
-        failed = self._offloader.journal.write(
-            self, messages.settled, self._state, tokens=tokens, model=self._model
-        )
-        messages.settle()
-        self._report(failed, errors)
-
-    def _state(self, start: int) -> JournalState:
-        messages = self._messages
-        return JournalState(
-            [JournalMessage(item.item_type, item.message) for item in messages.items(start)],
-            self._window.calibration.ratios,
-            messages.compactions,
+        state = JournalState(
+            ratios=self._window.calibration.ratios,
+            compactions=messages.compactions,
             tokens_offloaded=messages.tokens_offloaded,
             wait=messages.wait,
             model=self._replied,
         )
+        failed = self._offloader.journal.write(
+            self, messages.as_sent, state, tokens=tokens, model=self._model
+        )
+        messages.settle()
+        self._report(failed, errors)
 
     def _check_reply(self, message: Any, errors: list[OffloadError]) -> None:
         """Check a reply to the last request, if the settings ask for it; emit the values without a source."""

@@ -21,6 +21,7 @@ from offload.messages.context.ir import NOTICES
 from offload.messages.context.wait import Wait
 from offload.messages.thinking import bare_of, content_digest, signed_thinking
 from offload.offloader import Offloader
+from offload.records.journal.reader import SentList
 
 
 class AgentMessages:
@@ -70,6 +71,17 @@ class AgentMessages:
         """Return the items of a request from index `start` on."""
         header, items = self.context.header.items, self.context.conversation.items
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
+
+    @property
+    def as_sent(self) -> SentList:
+        """The messages of a request, for the journal: each is its own mark."""
+        return SentList(self.settled, lambda start: [item.message for item in self.items(start)], self._line)
+
+    def _line(self, index: int) -> tuple[ItemType, Any]:
+        header = self.context.header.items
+        rest = self.context.conversation.items
+        item = header[index] if index < len(header) else rest[index - len(header)]
+        return item.item_type, item.message
 
     def settle(self) -> None:
         self.settled = len(self.context.header.items) + len(self.context.conversation.items)

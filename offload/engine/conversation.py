@@ -241,14 +241,15 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # the text has its placeholder
             self._observer.failed(unexpected(error))
 
-    def marks(self, result: OffloadResult) -> tuple[int, list[Any]]:
-        """Return how many messages of the last result are those of the one before, and marks of the others.
+    def marks(self, result: OffloadResult) -> tuple[int, Callable[[int], Sequence[Any]]]:
+        """Return how many messages of the last result are those of the one before, and a function of marks.
 
-        See `WatchedMessages.marks`.
+        See `WatchedMessages.marks`; it returns the messages themselves if the log does not have them.
         """
-        first, marks = self._log.messages.marks()
-        is_known = first + len(marks) == len(result.messages)
-        return (first, marks) if is_known else (0, list(result.messages))
+        messages, sent = self._log.messages, result.messages
+        if len(messages.sent) != len(sent):
+            return 0, lambda start: sent[start:]
+        return messages.first_output, messages.marks
 
     def recheck(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""

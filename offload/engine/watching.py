@@ -132,12 +132,12 @@ class WatchedMessages:
             first += 1
         return first
 
-    def marks(self) -> tuple[int, list[Any]]:
-        """Return how many messages are sent as before for sure, and a mark of each other one.
+    def marks(self, start: int) -> list[Any]:
+        """Return a mark of each message from an index on.
 
-        A mark is another object once the message is sent otherwise, also if it was edited in place.
+        It is another object once the message is sent otherwise, also if it was edited in place.
         """
-        return self.first_output, [one.mark for one in self.looks(self.first_output)]
+        return [one.mark for one in self.looks(start)]
 
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from operator import is_
-from typing import Any
 
 from offload.base.threads.locks import NO_FORK
 from offload.engine.results import OffloadResult
@@ -14,7 +12,6 @@ from offload.errors import OffloadError
 from offload.gateway._edits import Edited
 from offload.gateway._status import Status
 from offload.messages import Usage
-from offload.messages.access import edits
 from offload.offloader import Offloader
 from offload.records.journal.writer import JournalWriter
 from offload.records.observer import error_text
@@ -50,9 +47,6 @@ class ThreadJournal:
         )
         self._known: set[str] | None = None
         self._failed: list[OffloadError] = []
-        # The messages of the last request as the engine returned them, and as they were sent.
-        self._returned: list[Any] = []
-        self._sent: list[Any] = []
 
     def write(self, edited: Edited, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
         """Store a request and the provider's counts for it; return the failures.
@@ -64,35 +58,22 @@ class ThreadJournal:
         """
         self._failed = []
         self._share(decision.ref for decision in result.decisions if decision.ref is not None)
-        known, messages = self._as_sent(edited, result.messages)
+        returned, parsed = result.messages, edited.parsed
+        # Equal ones may have been sent with other reminders. Those of the model at the end are not for the
+        # engine.
+        marks = [*returned, *(object() for _ in parsed.starts[len(returned) :])]
         failed = self.writer.record(
             self,
-            messages,
-            (known, messages[known:]),
+            self.writer.known(marks),
+            lambda start: marks[start:],
+            # The text of a thread has its new messages alone.
+            lambda index: returned[index] if index < parsed.first else edited.message(index),
             tokens=result.tokens_after,
             tokens_before=result.tokens_before,
-            model=edited.parsed.model,
+            model=parsed.model,
         )
         self.writer.used = used
         return [*self._failed, *failed]
-
-    def _as_sent(self, edited: Edited, returned: Sequence[Any]) -> tuple[int, list[Any]]:
-        """Return the messages of a request as they were sent, and how many of the last one it begins with.
-
-        Those that were known are the same objects.
-        """
-        # Equal ones may have been sent with other reminders.
-        same = next(edits(self._returned, returned, is_), len(returned))
-        known = dict(zip(map(id, self._returned[same:]), self._sent[same:], strict=True))
-        # The text of a thread has its new messages alone.
-        known |= {id(one): one for one in returned[same : edited.parsed.first] if id(one) not in known}
-        new = (
-            known[id(one)] if id(one) in known else edited.message(index)
-            for index, one in enumerate(returned[same:], same)
-        )
-        self._returned, self._sent = [*returned], [*self._sent[:same], *new]
-        # Those of the model at the end are not for the engine.
-        return same, [*self._sent, *map(edited.message, range(len(returned), len(edited.parsed.starts)))]
 
     def _share(self, refs: Iterable[str]) -> None:
         """Let the session of the journal read records, and note a failure."""

@@ -11,7 +11,7 @@ from retained import opened
 
 from offload import AgentConfig, ContextManager, Offloader
 from offload.messages.context import ItemType
-from offload.records.journal.reader import JournalMessage, JournalState
+from offload.records.journal.reader import JournalState, SentList
 from offload.records.journal.writer import JournalWriter
 from offload.records.session.reader import SessionReader
 from offload.storage.layout import JOURNAL
@@ -63,8 +63,9 @@ def test_a_text_that_only_looks_like_a_placeholder_opens_nothing(store: MemorySt
     [info] = off.records()
     placeholder = SessionReader(store, "s").read(info.ref).header.placeholder
     forged = [{"type": "tool_result", "tool_use_id": "t9", "content": placeholder.replace("line", "crime")}]
-    message = JournalMessage(ItemType.TOOL_RESULT, {"role": "user", "content": forged})
-    JournalWriter(store, "s", str).write("a test", 0, lambda _: JournalState([message], {}))
+    message = {"role": "user", "content": forged}
+    messages = SentList(0, lambda _: [message], lambda _: (ItemType.TOOL_RESULT, message))
+    JournalWriter(store, "s", str).write("a test", messages, JournalState())
 
     page = visitor(store).get(PATH).text
 

@@ -656,8 +656,9 @@ def test_requests_of_a_gateway_follow_a_deletion_by_another_process(tmp_path: Pa
         result = off.offload(conversation(turns))
         failed = writer.record(
             off,
-            result.messages,
-            (0, result.messages),
+            0,
+            lambda start: result.messages[start:],
+            result.messages.__getitem__,
             tokens=result.tokens_after,
             tokens_before=result.tokens_before,
             model=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,24 +31,17 @@ _MOST_RATIO = 1000
 
 
 class JournalMessage(NamedTuple):
-    """A message of a journal, and its type.
-
-    A writer knows it by its `mark`, an object that another one replaces once the message changes; None is the
-    message itself. Another process knows it by the `digest` of its text in the journal, which has `size`
-    characters. If `is_stored` is False, that is a text in its place.
-    """
+    """A message of a journal, and its type; the `digest` of its text, and the `size` in characters."""
 
     item_type: ItemType
     message: Any
-    mark: object = None
     digest: bytes = b""
     size: int = 0
-    is_stored: bool = True
 
-    def with_text(self, text: str) -> JournalMessage:
-        """Return it with its text in the journal."""
-        digest = hashlib.blake2b(encode_text(text), digest_size=16).digest()
-        return self._replace(digest=digest, size=len(text))
+
+def digest_of(text: str) -> bytes:
+    """Return the digest by which another process knows the text of a message in a journal."""
+    return hashlib.blake2b(encode_text(text), digest_size=16).digest()
 
 
 class JournalState(NamedTuple):
@@ -64,8 +57,8 @@ class JournalState(NamedTuple):
         records: ids of records that the session created, those that its entries name.
     """
 
-    messages: Sequence[JournalMessage]
-    ratios: Mapping[str, float]
+    messages: Sequence[JournalMessage] = ()
+    ratios: Mapping[str, float] = {}
     compactions: int = 0
     requested: float | None = None
     tokens_offloaded: int = 0
@@ -87,6 +80,21 @@ class JournalState(NamedTuple):
     def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts that differ from `known` ones; a zero is the default."""
         return {name: fact for name, fact in self.facts.items() if fact != known.get(name, 0)}
+
+
+class SentList(NamedTuple):
+    """The messages of a request, of which a writer asks for those alone that it does not have.
+
+    Attributes:
+        unchanged: how many are as they were in the sender's last call, if no other wrote since.
+        marks: returns of each message from an index on the message itself, or its mark: an object that
+            another one replaces once the message changes.
+        line: returns the type of the message at an index, and the message.
+    """
+
+    unchanged: int
+    marks: Callable[[int], Sequence[object]]
+    line: Callable[[int], tuple[ItemType, Any]]
 
 
 class JournalChange(NamedTuple):
@@ -298,7 +306,7 @@ def _parse(entry: JournalEntry, data: bytes) -> JournalChange:
 
 def _parse_row(text: str) -> JournalMessage:
     kind, message = json.loads(text, object_hook=from_json)
-    return JournalMessage(ItemType(kind), message).with_text(text)
+    return JournalMessage(ItemType(kind), message, digest_of(text), len(text))
 
 
 def _parse_head(text: str) -> Mapping[str, Any]:

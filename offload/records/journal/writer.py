@@ -8,17 +8,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from operator import is_
+from typing import Any, NamedTuple
 
 from offload.errors import MessageError, OffloadError, failure
 from offload.messages import Usage, to_json
+from offload.messages.access import edits
 from offload.messages.context import ItemType
 from offload.messages.context.ir import item_type_of
 from offload.messages.stored import map_texts
 from offload.records.codec._frames import SLOW_LEVEL, compress
 from offload.records.index.objects import latest_deletion
 from offload.records.journal.format import JournalEntry, RequestFigures, new_entry, own_entries
-from offload.records.journal.reader import Journal, JournalMessage, JournalState
+from offload.records.journal.reader import Journal, JournalState, SentList, digest_of
 from offload.records.observer import Activity
 from offload.storage.layout import JOURNAL, encode_part
 from offload.storage.store import OffloadStore
@@ -37,6 +39,20 @@ _json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 def _next_number(own: Sequence[JournalEntry]) -> int:
     return own[-1].number + 1 if own else 0
+
+
+class _Row(NamedTuple):
+    """A message as the last entry has it, without its content.
+
+    The writer knows it by its `mark`, an object that another one replaces once the message changes. Another
+    process knows it by the `digest` of its text, which has `size` characters. If `is_stored` is False, that
+    is a text in its place.
+    """
+
+    mark: object
+    digest: bytes
+    size: int
+    is_stored: bool = True
 
 
 class JournalWriter:
@@ -98,7 +114,7 @@ class JournalWriter:
 
     def _clear(self) -> None:
         # The rows in the store, none if they are not known: then the next entry is a whole one.
-        self._rows: list[JournalMessage] = []
+        self._rows: list[_Row] = []
         # So many of them are unchanged: a text replaces the next message.
         self._stored = 0
         self._facts: Mapping[str, Any] = {}
@@ -121,11 +137,16 @@ class JournalWriter:
         if self._sender is sender:
             self._sender = None
 
+    def known(self, marks: Sequence[object]) -> int:
+        """Return how many messages at the beginning of a list are those of the last entry, by their marks."""
+        return next(edits([row.mark for row in self._rows], marks, is_), len(marks))
+
     def record(
         self,
         sender: object,
-        messages: Sequence[Any],
-        marked: tuple[int, Sequence[Any]],
+        unchanged: int,
+        marks: Callable[[int], Sequence[object]],
+        message: Callable[[int], Any],
         *,
         tokens: int,
         tokens_before: int,
@@ -134,34 +155,30 @@ class JournalWriter:
         """Store a request, as `write` does; return the failures, unless the one before had some.
 
         Args:
-            sender: as for `write`.
-            messages: its messages.
-            marked: how many of them are those of the request before, and the marks of the others, see
-                `JournalMessage`.
+            sender: as for `write`, like `tokens` and `model`.
+            unchanged: see `SentList`, as for `marks`.
+            marks: returns marks.
+            message: returns the message at an index.
             tokens: the tokens of its messages.
             tokens_before: those that it would have if nothing had been offloaded.
-            model: as for `write`.
+            model: the model that it goes to.
         """
-        unchanged, marks = marked
+
+        def line(index: int) -> tuple[ItemType, Any]:
+            one = message(index)
+            return _type_of(one), one
+
         # A look-alike of a placeholder grows when it is offloaded.
-        freed = max(0, tokens_before - tokens)
-
-        def state(start: int) -> JournalState:
-            # A message is its own mark if its mark is not known.
-            own = [*messages[start:unchanged], *marks]
-            pairs = zip(messages[start:], own, strict=True)
-            lines = [JournalMessage(_type_of(message), message, mark) for message, mark in pairs]
-            return JournalState(lines, {}, tokens_offloaded=freed)
-
+        state = JournalState(tokens_offloaded=max(0, tokens_before - tokens))
         had_failed = self._has_failed
-        failed = self.write(sender, unchanged, state, tokens=tokens, model=model)
+        failed = self.write(sender, SentList(unchanged, marks, line), state, tokens=tokens, model=model)
         return [] if had_failed else failed
 
     def write(
         self,
         sender: object,
-        unchanged: int,
-        state: Callable[[int], JournalState],
+        messages: SentList,
+        state: JournalState,
         *,
         tokens: int | None = None,
         model: str | None = None,
@@ -173,8 +190,8 @@ class JournalWriter:
 
         Args:
             sender: who writes, one of those that send the requests of the session.
-            unchanged: how many messages are unchanged since its last call, if no other wrote since.
-            state: returns the messages from an index on, and what is known of the conversation.
+            messages: the messages.
+            state: what else is known of the conversation.
             tokens: the tokens of the request that the messages are; None if they are not sent now. The same
                 request again writes nothing.
             model: the model that the request goes to.
@@ -182,9 +199,9 @@ class JournalWriter:
         try:
             self.follow()
             unread, self._unread = self._unread, []
-            start = min(unchanged, self._stored) if self._sender is sender else 0
+            start = min(messages.unchanged, self._stored) if self._sender is sender else 0
             self._sender = None
-            failed = [*unread, *self._write(start, state(start), tokens, model)]
+            failed = [*unread, *self._write(start, messages, state, tokens, model)]
             self._sender = sender
         except OffloadError as error:
             failed = [error]
@@ -194,22 +211,24 @@ class JournalWriter:
         return failed
 
     def _write(
-        self, start: int, state: JournalState, tokens: int | None, model: str | None
+        self, start: int, messages: SentList, state: JournalState, tokens: int | None, model: str | None
     ) -> list[OffloadError]:
-        sent = self._noted(start, state, tokens)
-        state = state._replace(requested=self._requested)
         failed: list[OffloadError] = []
-        edits, rows, texts = self._compared(self._rows[start:], state.messages, failed)
+        edits, rows, texts = self._compared(start, messages, failed)
+        sent = self._noted(start + len(rows), state, tokens)
+        state = state._replace(requested=self._requested)
         if not edits and (sent is None or self._is_sent or not self._rows):
             return failed
         if not self._is_numbered:
-            own = own_entries(self._store, encode_part(self._session))
-            self._number = max(self._number, _next_number(own))
-        if not self._rows or self._is_whole_due():
-            failed = []
-            _, rows, texts = self._compared((), [*self._rows[:start], *state.messages], failed)
+            self._number = max(
+                self._number, _next_number(own_entries(self._store, encode_part(self._session)))
+            )
+        if self._rows and self._is_whole_due():
+            self._rows, start, failed = [], 0, []
+            _, rows, texts = self._compared(start, messages, failed)
+        if not self._rows:
             self._put(state.news({}), texts, self._described(sent, model), is_whole=True)
-            self._rows, self._size, self._grown, self._entries, start = rows, _size(rows), 0, 0, 0
+            self._rows, self._size, self._grown, self._entries = rows, _size(rows), 0, 0
         else:
             # Other messages are appended.
             inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
@@ -225,8 +244,8 @@ class JournalWriter:
         self._facts, self._is_sent = state.facts, sent is not None
         return failed
 
-    def _noted(self, start: int, state: JournalState, tokens: int | None) -> RequestFigures | None:
-        """Note what the next entry has besides messages; return the request, if the messages are sent."""
+    def _noted(self, count: int, state: JournalState, tokens: int | None) -> RequestFigures | None:
+        """Note what the next entry has besides messages; return the request, if so many messages are sent."""
         created, reads = self.activity.take()
         if self._on_created is not None:
             self._on_created(created)
@@ -239,7 +258,7 @@ class JournalWriter:
         self._requested = self._clock()
         return RequestFigures(
             int(self._requested * 1000),
-            start + len(state.messages),
+            count,
             tokens,
             state.tokens_offloaded,
             self._created,
@@ -262,20 +281,22 @@ class JournalWriter:
         }
 
     def _compared(
-        self, before: Sequence[JournalMessage], lines: Sequence[JournalMessage], failed: list[OffloadError]
-    ) -> tuple[list[_Edit], list[JournalMessage], list[str]]:
-        """Return the edits from the rows before to `lines`, the rows of these, and the texts of new ones."""
-        marked = {id(_mark(row)): place for place, row in enumerate(before) if row.is_stored}
+        self, start: int, messages: SentList, failed: list[OffloadError]
+    ) -> tuple[list[_Edit], list[_Row], list[str]]:
+        """Return the edits of the rows from `start` on, the rows after them, and the texts of new ones."""
+        before = self._rows[start:]
+        marked = {id(row.mark): place for place, row in enumerate(before) if row.is_stored}
         digests: dict[bytes, list[int]] = {}
-        edits, rows, texts = list[_Edit](), list[JournalMessage](), list[str]()
+        edits, rows, texts = list[_Edit](), list[_Row](), list[str]()
         at = added = 0
-        for line in lines:
-            place, text = marked.get(id(_mark(line)), -1), ""
+        for index, mark in enumerate(messages.marks(start), start):
+            place, text = marked.get(id(mark), -1), ""
             if place >= at:
                 row = before[place]
             else:
                 digests = digests or _places(before)
-                text, row = self._encode(line, failed)
+                text, is_stored = self._encode(*messages.line(index), failed)
+                row = _Row(mark, digest_of(text), len(text), is_stored)
                 places = digests.get(row.digest, [])
                 place = next(iter(places[bisect_left(places, at) :]), -1)
             rows.append(row)
@@ -330,7 +351,8 @@ class JournalWriter:
         entries, state = journal.conversation(), journal.latest()
         if not entries:
             return state
-        self._rows, self._facts, self._requested = [*state.messages], state.facts, state.requested
+        self._rows = [_Row(line.message, line.digest, line.size) for line in state.messages]
+        self._facts, self._requested = state.facts, state.requested
         self._is_begun = self._is_numbered = True
         # A fork or a rewind at a request has its messages: the same request again is not a new one.
         written = [entry.sent for entry in entries if entry.base is None]
@@ -360,21 +382,20 @@ class JournalWriter:
             self._created = self._read_backs = 0
         return len(data)
 
-    def _encode(self, line: JournalMessage, failed: list[OffloadError]) -> tuple[str, JournalMessage]:
-        """Return the text and the row of a message."""
+    def _encode(self, item_type: ItemType, message: Any, failed: list[OffloadError]) -> tuple[str, bool]:
+        """Return the text of a message, and whether it is the message and not a text in its place."""
         unknown: list[str] = []
         try:
-            data = to_json(line.message, lambda value: _named(value, unknown), is_exact=True)
-            text = _json([line.item_type, map_texts(data, self._redacted)])
+            data = to_json(message, lambda value: _named(value, unknown), is_exact=True)
+            text = _json([item_type, map_texts(data, self._redacted)])
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             failed.append(failure("a message was not stored in the journal:", error))
-            text = _json([line.item_type, _UNSTORED])
-            return text, line.with_text(text)._replace(is_stored=False)
+            return _json([item_type, _UNSTORED]), False
         if unknown:
             failed.append(
                 MessageError(f"a message holds {unknown[0]}, which has no JSON; its type name replaces it")
             )
-        return text, line.with_text(text)._replace(is_stored=True)
+        return text, True
 
 
 def _type_of(message: Any) -> ItemType:
@@ -384,11 +405,7 @@ def _type_of(message: Any) -> ItemType:
         return ItemType.USER_MESSAGE
 
 
-def _mark(line: JournalMessage) -> object:
-    return line.message if line.mark is None else line.mark
-
-
-def _places(rows: Sequence[JournalMessage]) -> dict[bytes, list[int]]:
+def _places(rows: Sequence[_Row]) -> dict[bytes, list[int]]:
     """Return the places of each digest, in order."""
     places: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
@@ -396,7 +413,7 @@ def _places(rows: Sequence[JournalMessage]) -> dict[bytes, list[int]]:
     return places
 
 
-def _size(rows: Sequence[JournalMessage]) -> int:
+def _size(rows: Sequence[_Row]) -> int:
     return sum(row.size for row in rows)
 
 

@@ -112,7 +112,7 @@ class Conversation:
         """Return the result of a turn; if that fails as a whole, of one without the log."""
         for _ in range(2):
             try:
-                turn = self._turn(failures, self._log, terms=terms)
+                turn = self._turn(failures, self._log, terms)
                 turn.on_recalled = self._on_recalled
                 result = run(turn, messages, self.watch, terms.cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
@@ -162,7 +162,8 @@ class Conversation:
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = run_one(self._turn(failures, Log(), file_readers, Terms(agent=agent)), item)
+                terms = Terms(agent=agent, file_readers=file_readers)
+                slot = run_one(self._turn(failures, Log(), terms), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -202,7 +203,7 @@ class Conversation:
         """
         terms = Terms(policy=self._options.policy.at_once(), only=frozenset(indices))
         with self._failures(may_raise=False) as failures:
-            turn = self._turn(failures, self._new_log(), terms=terms)
+            turn = self._turn(failures, self._new_log(), terms)
             return run(turn, messages, CacheWatch(self._options), None)
 
     @observed("offload_text")
@@ -281,13 +282,7 @@ class Conversation:
             replace(self._options, redact=None, should_offload=None, summarizer=None, placeholder=renderer)
         )
 
-    def _turn(
-        self,
-        failures: Failures,
-        log: Log,
-        file_readers: Readers = "keep",
-        terms: Terms = Terms(),  # noqa: B008 # a value
-    ) -> Turn:
+    def _turn(self, failures: Failures, log: Log, terms: Terms = Terms()) -> Turn:  # noqa: B008 # a value
         return Turn(
             log=log,
             recognition=self.recognition,
@@ -295,13 +290,9 @@ class Conversation:
             thinking=self.thinking,
             options=self._options,
             failures=failures,
-            file_readers=file_readers,
+            terms=terms,
             model=self.model,
-            agent=terms.agent,
-            pinned=terms.pinned,
-            only=terms.only,
             code_calls=self._code_calls,
-            policy=self._options.policy if terms.policy is None else terms.policy,
         )
 
     @contextmanager

@@ -31,7 +31,7 @@ def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
     """
     if slot.stored is not None or not turn.is_sent(slot):
         return False
-    rule = turn.policy.rule_for(slot.decision.item, turn.file_readers)
+    rule = turn.policy.rule_for(slot.decision.item, turn.terms.file_readers)
     return not rule.keep_recent and turn.log.is_within_turn
 
 
@@ -51,7 +51,7 @@ def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
 
 def by_policy(turn: Turn, facts: ItemFacts) -> Decision:
     """Return the policy's decision on an item with these facts."""
-    return turn.policy.decide(facts, file_readers=turn.file_readers, is_bound=turn.is_bound)
+    return turn.policy.decide(facts, file_readers=turn.terms.file_readers, is_bound=turn.is_bound)
 
 
 def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
@@ -60,12 +60,12 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     if decision.item.is_pinned or slot.state is not State.OPEN or turn.is_aside:
         # It may be unpinned or weighed later, or came back; the plan does not depend on it.
         facts = decision.item._replace(is_pinned=False, is_stored=False, was_stored=False, answers=0, newer=0)
-        decision = policy.decide(facts, file_readers=turn.file_readers, is_bound=turn.is_bound)
+        decision = policy.decide(facts, file_readers=turn.terms.file_readers, is_bound=turn.is_bound)
     facts, freed = decision.item, saving(decision)
     is_ruled = not decision.is_by_cost
     if slot.claim is not None or facts.media_type is not None or freed < max(1, policy.min_saving):
         return None
-    rule = policy.rule_for(facts, turn.file_readers)
+    rule = policy.rule_for(facts, turn.terms.file_readers)
     if is_ruled and (decision.action == "keep" or rule.keep_recent):
         return None
     slot.is_planned = decision.action == "wait" and policy.cost_plan != "none"
@@ -146,7 +146,7 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
 def _timed(turn: Turn, slot: Slot) -> Decision:
     """Return the policy's decision on an item, or that of the plan if the cost decides."""
     facts = turn.log.facts(
-        slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
+        slot, is_pinned=slot.item.tool_use_id in turn.terms.pinned, was_stored=slot.stored is not None
     )
     decision, plan = _judged(turn, slot, facts), None if turn.is_aside else turn.log.plan
     is_planned = slot.is_planned and slot.stored is None and decision.action != "keep"

@@ -64,7 +64,7 @@ def can_leave(turn: Turn, slot: Slot) -> bool:
     items = turn.log.items
     if slot.is_replaced:
         return True
-    if slot.item.tool_use_id in turn.pinned:
+    if slot.item.tool_use_id in turn.terms.pinned:
         return False
     if not (slot.is_approved or slot.is_final or slot.has_failed):
         items.reopen(slot)
@@ -83,7 +83,7 @@ def ask_hook(turn: Turn) -> None:
 
 
 def _ask_about(turn: Turn, slot: Slot) -> None:
-    may_leave = turn.only is None or slot.at in turn.only
+    may_leave = turn.terms.only is None or slot.at in turn.terms.only
     slot.is_approved = may_leave and turn.options.approves(slot.decision.item)
     if not slot.is_approved:
         turn.log.items.keep(slot, Reason(ReasonKind.VETOED), State.SETTLED)
@@ -200,7 +200,7 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
         is_forced=slot.is_refuted,
         keeps_text=slot.is_refuted and must_keep,
         ref=slot.stored,
-        agent=turn.agent,
+        agent=turn.terms.agent,
     )
 
 

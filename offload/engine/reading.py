@@ -118,7 +118,7 @@ def _add_moved(turn: Turn, index: int, moved: Moved) -> None:
 
 def _as_new(turn: Turn, slot: Slot) -> ItemFacts:
     """Return the facts of an item without those that change as a conversation grows."""
-    is_pinned = slot.item.tool_use_id in turn.pinned
+    is_pinned = slot.item.tool_use_id in turn.terms.pinned
     return slot.decision.item._replace(answers=0, newer=0, was_stored=False, is_pinned=is_pinned)
 
 
@@ -232,7 +232,7 @@ def facts_of(turn: Turn, item: Item, message: int = 0) -> tuple[ItemFacts, Offlo
         bytes=media.bytes if media else policy.bytes_of(item.text) if policy.counts_bytes else None,
         tokens=tokens,
         is_error=item.is_error,
-        is_pinned=item.tool_use_id in turn.pinned,
+        is_pinned=item.tool_use_id in turn.terms.pinned,
         is_pending=item.is_pending,
         media_type=media.media_type if media else None,
         is_programmatic=item.tool_use_id in turn.code_calls,

@@ -34,8 +34,10 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         pinned: ids of the tool calls whose results the caller wants to keep.
+        agent: the name of the agent; None is that of the options.
         policy: the policy of this call; None is that of the session.
         only: indices of the messages whose items may leave; None is all.
+        file_readers: as in `OffloadPolicy.decide`.
     """
 
     pinned: frozenset[str] = frozenset()
@@ -44,21 +46,17 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
     agent: str | None = None
     policy: OffloadPolicy | None = None
     only: frozenset[int] | None = None
+    file_readers: Readers = "keep"
 
 
 class Turn(msgspec.Struct, eq=False):
     """One call of `offload`, as its steps share it; the log holds what the next turn needs.
 
     Attributes:
-        file_readers: as in `OffloadPolicy.decide`.
+        terms: the terms of the call.
         model: the name of the model; None if it is not known.
-        agent: the name of the agent; by default that of the options.
-        pinned: ids of the tool calls whose results the caller wants to keep.
-        only: indices of the messages whose items may leave; None is all.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
             after the message of the call was removed from the list.
-        policy: the policy of this call; by default that of the session.
-        is_aside: whether that is another one, which decides without the plan by cost.
         before: how many messages the last turn had.
         late: the items of those messages that were due in this turn; some may have been kept after all.
         placed: the items that have a record now.
@@ -74,14 +72,9 @@ class Turn(msgspec.Struct, eq=False):
     thinking: RemovedThinking
     options: Options
     failures: Failures
-    file_readers: Readers
+    terms: Terms
     model: str | None
-    agent: str | None
-    pinned: frozenset[str]
-    only: frozenset[int] | None
     code_calls: set[str]
-    policy: OffloadPolicy
-    is_aside: bool = False
     before: int = 0
     late: list[Slot] = []
     placed: list[Slot] = []
@@ -92,7 +85,16 @@ class Turn(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.before = len(self.log)
-        self.is_aside = self.policy is not self.options.policy
+
+    @property
+    def policy(self) -> OffloadPolicy:
+        """The policy of this call; by default that of the session."""
+        return self.options.policy if self.terms.policy is None else self.terms.policy
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the policy is that of this call alone, which decides without the plan by cost."""
+        return self.policy is not self.options.policy
 
     # Messages that were sent
 

@@ -1018,11 +1018,14 @@ class Offloader:
             **options,
         )
         if session is None and store is None:
-            new, activity = other.options, other.activity
+            new = other.options
             other._start(self._session.beside(get_codec(new.codec), new.id_style, new.category))
             # One session has one journal, which notes what all its offloaders create.
-            other.activity = self.activity or activity
-            other.journal = other.journal and (self.journal or other.journal)
+            journal = self.journal or other.journal
+            other.journal = other.journal and journal
+            if journal is not None:
+                self.activity = journal.activity
+            other.activity = self.activity
             other._conversation.recognition.proven = self._conversation.recognition.proven
         if session is None:
             other.last_request = self.last_request

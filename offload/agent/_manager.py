@@ -134,7 +134,8 @@ class ContextManager:
             model=config.model or offloader.options.model,
             journal=config.resumable,
         )
-        _begin_journal(self._offloader, offloader)
+        if self._offloader.journal is not None:
+            self._offloader.journal.begin()
         self.tools.sources = self._offloader.tools.sources
         offloader.latest = self._offloader.latest
         self._confirmation = confirmation_of(confirm, config)
@@ -555,13 +556,6 @@ class ContextManager:
         detail = f"nothing is lost: {error_text(error)}"
         _log.warning("session %s: %s", self._offloader.session, detail)
         self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
-
-
-def _begin_journal(offloader: Offloader, given: Offloader) -> None:
-    """Let the next entry begin a conversation; what the given offloader creates is noted too."""
-    if offloader.journal is not None:
-        offloader.journal.begin()
-        given.activity = offloader.activity = offloader.journal.activity
 
 
 def _plain(reply: ReplyT) -> ReplyT:

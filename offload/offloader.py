@@ -357,14 +357,8 @@ class Offloader:
         """Store the items of the last `offload` call again whose records were deleted since.
 
         Another process may have deleted them. Their ids and placeholders do not change, so the model can read
-        again what was sent. It takes a listing.
-
-        Returns:
-            The number of items that were stored.
-
-        Raises:
-            ConfigError: a hook or listener calls this method.
-            OffloadError: the store failed; the next `offload` decides about all items again.
+        again what was sent. It takes a listing, and returns the number of items that were stored. Raises
+        `OffloadError` if the store failed; the next `offload` decides about all items again.
         """
         with exclusive(self._gate):
             stored = self._conversation.store_again()
@@ -377,16 +371,16 @@ class Offloader:
     ) -> int:
         """Store the signed thinking of the messages from `start` on, and omit it in later calls of `offload`.
 
-        Call it if a provider refuses a request because thinking "is bound to a different conversation", or
-        if you changed a message before thinking that you keep; then call `offload` again. `restore` restores
-        the thinking. `ContextManager` and the gateway do this themselves.
+        Call it if a provider refuses thinking that "is bound to a different conversation", or if you changed
+        a message before thinking that you keep; then call `offload` again. `restore` restores the thinking.
+        `ContextManager` and the gateway do this themselves.
 
         Args:
             messages: the messages as they were passed to `offload`, or as it returned them. Never changed.
-            start: index of the first message whose thinking is removed; the one that changed, or 0. Or the
-                indices of the messages whose thinking is removed, in order.
-            cause: why, for the log and the event, if you changed a message. By default the provider of the
-                model refused the thinking, which the session remembers as that model's answer.
+            start: index of the message that changed, or 0; or the indices of those whose thinking is removed,
+                in order.
+            cause: why you changed a message, for the log and the event. By default the provider refused the
+                thinking, which the session remembers as the answer of that model.
 
         Returns:
             The number of blocks that were removed; 0 for a change before thinking that the model requires.
@@ -411,15 +405,8 @@ class Offloader:
         """Return messages with the thinking that was removed from them, and omit none from now on.
 
         Call it if a provider refuses a tool call because its thinking is missing, and pass the result to
-        `offload`. It applies to requests to the model of the last call, from any process.
-
-        Returns:
-            The messages; None if nothing was removed from them.
-
-        Raises:
-            ConfigError: a hook or listener calls this method.
-            MessageError: `messages` is not a list.
-            OffloadError: the store failed; nothing changes.
+        `offload`; it is None if nothing was removed. It applies to requests to the model of the last call,
+        from any process. Raises as `remove_thinking`.
         """
         conversation = _as_list(messages)
         with exclusive(self._gate):
@@ -429,12 +416,8 @@ class Offloader:
         """Store the texts of `messages` that only look like placeholders, so that `restore` returns them.
 
         `offload` does so itself. Call it for messages that you send without it; compaction and the gateway
-        do. The messages remain as they are. It costs nothing without such a text.
-
-        Raises:
-            MessageError: `messages` is not a list.
-            ConfigError: a hook or listener calls this method.
-            OffloadError: one of the texts could not be stored; `restore` may report it then.
+        do. The messages remain as they are. It costs nothing without such a text. Raises `OffloadError` if
+        one could not be stored; `restore` may report it then.
         """
         conversation = _as_list(messages)
         with exclusive(self._gate):
@@ -602,16 +585,7 @@ class Offloader:
     ) -> Sink:
         """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.
 
-        Args:
-            tool_name: as for `offload_text`, like the other arguments.
-            tool_use_id: the provider's id of the call.
-            item_type: type of the item.
-            file_readers: "offload" or "keep".
-            title: the title for lists of records.
-            agent_name: the name of its agent; by default that of the offloader.
-
-        Raises:
-            ConfigError: an invalid argument.
+        Its arguments are those of `offload_text`. Raises `ConfigError` for an invalid one.
         """
         item = _item("", item_type, tool_name, tool_use_id, file_readers, title=title)
         name = checked_agent(agent_name)
@@ -628,12 +602,8 @@ class Offloader:
 
         Without this call, `offload` notices edits at once in the last 64 messages and in those with an item
         that may still be offloaded, and within some turns in older ones: it checks 256 of them each turn.
-
-        Args:
-            message: a message of the last list passed to `offload`, or of the list that it returned.
-
-        Returns:
-            Whether the message is in one of these lists.
+        `message` is one of the last list passed to `offload`, or of the list that it returned; returns
+        whether it is.
         """
         with exclusive(self._gate):
             return self._conversation.recheck(message)
@@ -643,10 +613,6 @@ class Offloader:
 
         It knows the objects and asks no store. A message that was passed with a placeholder is another one:
         for it there is `restore`.
-
-        Raises:
-            MessageError: `messages` is not a list.
-            ConfigError: a hook or listener calls this method.
         """
         conversation = _as_list(messages)
         with exclusive(self._gate):
@@ -892,12 +858,8 @@ class Offloader:
 
         `offload.collect` applies the quotas to a whole store.
 
-        Args:
-            dry_run: only report what would be deleted.
-
-        Raises:
-            ConfigError: the store reports no modification times.
-            StoreError: the store failed; the next `gc` continues.
+        With `dry_run` it only reports what would be deleted. Raises `ConfigError` if the store reports no
+        modification times, and `StoreError` if it failed; the next `gc` continues.
         """
         with NO_FORK:
             from offload.maintenance import retention  # noqa: PLC0415 # rarely used, and slow to load
@@ -1003,13 +965,7 @@ class Offloader:
     ) -> Offloader:
         """Open an offloader with the store, session and options of this one, except for those given.
 
-        Args:
-            store: another store.
-            session: another session.
-            **changes: other options, as for `Offloader`.
-
-        Raises:
-            ConfigError: as for `Offloader`.
+        Raises `ConfigError` as `Offloader` does.
         """
         options = self.options.arguments() | changes
         other = Offloader(
@@ -1048,9 +1004,7 @@ class Offloader:
     def revoke(self, ref: str, to: str) -> None:
         """Revoke access granted with `share`, if there is any.
 
-        Raises:
-            ConfigError: `to` is not a valid session name.
-            StoreError: the store failed; revoking again continues.
+        Raises `ConfigError` and `StoreError` as `share` does; revoking again continues.
         """
         with NO_FORK:
             from offload.maintenance import transfer  # noqa: PLC0415 # rarely used, and slow to load

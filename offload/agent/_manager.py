@@ -458,32 +458,20 @@ class ContextManager:
         with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
+            removed = self._messages.accept(refusal, self._offloader, is_again=self._is_refused)
+            if not removed:
+                raise error
+            note = "the provider refused a tool call without its thinking, which is sent again"
             if refusal.kind == "bound":
-                removed = self._remove_refused(refusal)
+                self._is_refused = True
                 note = (
                     f"the provider refused thinking that is bound to other messages; {removed} blocks were "
                     "removed and stored"
                 )
-            else:
-                removed = self._messages.return_thinking(self._offloader)
-                note = "the provider refused a tool call without its thinking, which is sent again"
-            if not removed:
-                raise error
-            self._is_refused = self._is_refused or refusal.kind == "bound"
             self._is_reduced = True
             request = self._request(self._offload(errors), errors)
             request.errors.insert(0, ThinkingRemovedError(note))
             return request
-
-    def _remove_refused(self, refusal: ThinkingRefusal) -> int:
-        """Remove the thinking that the provider refused; return how many blocks.
-
-        The provider may count the messages without those of the header, or several as one: its index is
-        never too high, and an earlier message may always lose its thinking too.
-        """
-        first = 0 if self._is_refused or refusal.first is None else refusal.first
-        removed = self._messages.remove_refused(self._offloader, first)
-        return removed or (self._messages.remove_refused(self._offloader, 0) if first else 0)
 
     def _request(
         self, cache: CacheReport | None, errors: list[OffloadError], *, is_forced: bool = False

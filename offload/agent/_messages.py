@@ -12,6 +12,7 @@ from offload.agent.compaction import CompactionResult, CompactionStrategy
 from offload.agent.compaction._strategy import bare, unbind
 from offload.base.threads.locks import Lock
 from offload.base.tokens import TokenCounter
+from offload.engine.binding import ThinkingRefusal
 from offload.engine.policy import OffloadPolicy
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
@@ -215,11 +216,19 @@ class AgentMessages:
                 self._renumber(items, offloader)
         self._is_header_new = False
 
-    def remove_refused(self, offloader: Offloader, start: int) -> int:
-        """Store and remove the refused thinking from message `start` of a request on; return how many blocks.
+    def accept(self, refusal: ThinkingRefusal, offloader: Offloader, *, is_again: bool) -> int:
+        """Let the next request have the thinking that its provider accepts; return 0 if it has that already.
 
-        Raises `OffloadError` if it cannot be stored.
+        Bound thinking is removed, and its blocks counted, from the refused message on, or from the first
+        if that `is_again`. The provider may count the messages without those of the header, or several as
+        one: its index is never too high. Raises `OffloadError` if it cannot be stored.
         """
+        if refusal.kind == "missing":
+            return self._return_thinking(offloader)
+        first = 0 if is_again else refusal.first or 0
+        return self._remove_refused(offloader, first) or (first and self._remove_refused(offloader, 0))
+
+    def _remove_refused(self, offloader: Offloader, start: int) -> int:
         items, messages = list(self.context.conversation.items), self.context.conversation_messages
         later = range(max(0, start - len(self.context.header.items)), len(messages))
         indices = [i for i in later if signed_thinking(messages[i])]
@@ -228,11 +237,7 @@ class AgentMessages:
         self._renumber(items, offloader)
         return removed
 
-    def return_thinking(self, offloader: Offloader) -> bool:
-        """Let the next request have the thinking that was removed; return whether any was.
-
-        Raises `OffloadError` if that cannot be stored.
-        """
+    def _return_thinking(self, offloader: Offloader) -> bool:
         returned = offloader.return_thinking(self._originals)
         if returned is None:
             return False

@@ -9,11 +9,11 @@ from copy import copy
 from functools import partial
 from typing import Any, Unpack
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._parts import changed_parts
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.messages.calls import main_argument

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.base.threads.locks import Recent
 from offload.engine.settings.options import SessionArguments
 from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, is_error, model_named
 from offload.offloader import Offloader
 from offload.storage.layout import FILE, encode_part

@@ -8,12 +8,12 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.base.threads.locks import Lock
 from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import OPEN, Sessions, agent_named, is_error
 from offload.offloader import Offloader
 from offload.reading.tools.answers import error_for_model

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import StoreArguments
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import StorageOptions
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import OPEN, Sessions, agent_named
 from offload.integrations._transcripts import Names, Transcripts, TranscriptTurns
 from offload.messages.thinking import signed_thinking

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Unpack
 
 from pydantic import TypeAdapter
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import SessionArguments
 from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._parts import changed_parts
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader

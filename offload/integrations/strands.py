@@ -9,11 +9,11 @@ from copy import copy
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
+from offload.agent._refusals import repairs
 from offload.base.threads.calls import in_thread
 from offload.engine.settings.options import SessionArguments
 from offload.errors import ConfigError, OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions, agent_named, is_error
 from offload.offloader import Offloader
 from offload.reading.tools.answers import error_for_model

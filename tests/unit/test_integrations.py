@@ -7,8 +7,8 @@ from binding import MISSING, REFUSAL, BoundError
 from kit.conversation import from_model, from_user
 
 from offload import Offloader
+from offload.agent._refusals import repairs
 from offload.errors import ConfigError
-from offload.integrations._refused import repairs
 from offload.integrations._sessions import Sessions
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore

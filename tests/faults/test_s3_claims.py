@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import prepared
 import pytest
-from relay import Proxy, Relay, hang, lose_the_answer, serving
+from relay import Proxy, Relay, hang, serving
 from servers import new_bucket
 
 from offload.errors import ExistsError, StoreUnavailableError
@@ -219,18 +219,6 @@ def test_a_writer_whose_upload_another_one_completed_has_stored_its_object(
     assert outcome(store(bucket, line), "s") == "stored"
     assert arrived.is_set()
     assert letter_of(bucket) == "s"
-    assert_one_object_is_left(bucket)
-
-
-@pytest.mark.parametrize("step", [is_claim, is_completion])
-def test_a_writer_whose_answer_was_lost_has_stored_its_object(
-    bucket: Bucket, line: Proxy, step: Callable[[Relay], bool]
-) -> None:
-    arrived = let(line, lose_the_answer, step)
-
-    assert outcome(store(bucket, line), "a") == "stored"
-    assert arrived.is_set()
-    assert letter_of(bucket) == "a"
     assert_one_object_is_left(bucket)
 
 

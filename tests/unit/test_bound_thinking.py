@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from kit.conversation import from_model, from_user, tool_result, tool_use
 from kit.store import CountedStore
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic import BaseModel
-from strength import thinned
 
 from offload import Offloader, OffloadPolicy, ReasonKind, Rule, open_store
 from offload.base.events import ContextEvent, EventType
@@ -99,17 +97,6 @@ def test_thinking_stays_if_the_host_keeps_the_placeholders_that_it_received(
         messages += [reply(turn, signatures), made(result(turn, (300, 40_000)[turn % 2]))]
     assert len(provider.signatures(messages)) == (6 if is_stripped else 12)
     assert "[Offloaded:" in str(messages)
-
-
-@pytest.mark.parametrize(("name", "restarts"), thinned(itertools.product(POLICIES, (False, True)), 3))
-def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) -> None:
-    provider = Binding()
-    off, messages, sent = run(POLICIES[name], provider, restarts=restarts)
-    assert provider.checked == 25
-    out = off.offload(messages)
-    assert out.history.rule == "append_only"
-    assert out.records
-    assert Offloader(off.store, session="s", model=MODEL).restore(sent) == messages[: len(sent)]
 
 
 def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:

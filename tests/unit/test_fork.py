@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 from command import Run, runner
 from forks import conversation, exchange, journaled, keys, played, run
-from pairs import every_pair
 
 from offload import (
     AgentConfig,
@@ -26,14 +23,13 @@ from offload import (
     OffloadError,
     OffloadPolicy,
     Retention,
-    Rule,
     StoreUnavailableError,
 )
 from offload.maintenance.jobs import verify
 from offload.maintenance.retention import collect, delete, undelete
 from offload.maintenance.transfer import copy_session, export_session, import_session
 from offload.records.index import reindex
-from offload.storage.layout import CALLS, encode_part
+from offload.storage.layout import CALLS
 from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
@@ -118,29 +114,6 @@ def test_a_fork_reads_what_had_left_by_then_and_no_later_record() -> None:
         [*fresh.content(refs[3])]
     assert b"".join(fresh.content(refs[0])) == b"step 0 is made\n" * 2000
     assert branch.verify() == []
-
-
-@pytest.mark.parametrize("at", [1, 2, 4])
-@pytest.mark.parametrize("grace", [0, 3600])
-def test_a_fork_that_was_rewound_to_a_request_of_its_parent_is_whole_after_gc(at: int, grace: int) -> None:
-    store, off, sent = played(6)
-    child = off.fork("b", at=4)
-    child.offload([*conversation(3), *exchange(40)])
-    child.rewind(at)
-    for _ in range(2):
-        collect(store, Retention(grace=grace))
-        again = Offloader(store, session="b")
-        assert len(again.timeline()) == at
-        assert again.timeline().at(at) == sent[at - 1]
-        assert again.restore(sent[at - 1]) == conversation(at - 1)
-    grandchild = again.fork("c", at=at)
-    delete(store, "a")
-    delete(store, "b")
-    collect(store, Retention(grace=0))
-    assert grandchild.timeline().at(at) == sent[at - 1]
-    assert grandchild.restore(sent[at - 1]) == conversation(at - 1)
-    further = journaled(store, "c").offload([*conversation(at - 1), *exchange(50)]).messages
-    assert further[: len(sent[at - 1])] == sent[at - 1]
 
 
 def test_a_fork_after_a_conversation_that_began_anew_reads_the_records_of_the_one_before() -> None:
@@ -240,17 +213,6 @@ def test_a_fork_of_a_copy_under_another_name_keeps_every_placeholder() -> None:
 
     assert out.messages == sent[2]
     assert [key for key in keys(store, "r/") - before if key.endswith(".zst")] == []
-
-
-def test_a_fork_after_a_rewind_reads_what_the_branch_that_was_left_stored_first() -> None:
-    _, off, sent = played(4)
-    off.rewind(2)
-    off.offload(conversation(3))
-
-    out = off.fork("b", at=3).offload(conversation(3))
-
-    assert out.messages == sent[3]
-    assert off.with_options(session="b").restore(out.messages) == conversation(3)
 
 
 # Its seams
@@ -428,21 +390,6 @@ def test_a_request_that_two_branches_have_is_in_the_newest_alone() -> None:
     assert [[r.number for r in left] for left in off.timeline().branches.values()] == [[2, 3, 4]]
 
 
-def test_a_fork_keeps_its_requests_when_its_parent_is_rewound_before_them() -> None:
-    store, off, sent = played(6)
-    fork = off.fork("b", at=5)
-    other = fork.fork("c", at=2)
-    off.rewind(2)
-    off.offload([*conversation(1), *exchange(70)])
-    collect(store, Retention(grace=0))
-    assert [fork.timeline().at(n) for n in range(1, 6)] == sent[:5]
-    assert Offloader(store, session="b").restore(sent[4]) == conversation(4)
-    fork.rewind(3)
-    assert [fork.timeline().at(n) for n in range(1, 4)] == sent[:3]
-    assert [other.timeline().at(n) for n in (1, 2)] == sent[:2]
-    assert fork.verify() == other.verify() == []
-
-
 def test_gc_deletes_what_rewinds_left_after_the_grace_period_but_for_what_a_fork_reads() -> None:
     store, off, sent = played(6)
     off.rewind(3)
@@ -508,119 +455,6 @@ def test_the_command_rewinds_and_names_the_branch_that_it_leaves(tmp_path: Path,
     assert rewound(5, "--branch", branch)["branch"] is None
     assert journaled(tmp_path).timeline().at(5) == sent[4]
     assert "has requests 1 to 5, got 6" in command("rewind", 6, "--session", "a", "--store", tmp_path).stderr
-
-
-# An item whose id another session drew
-
-
-LONG = "a session with a long name " * 10
-
-
-def by_fork(place: Any, source: str, name: str) -> Any:
-    journaled(place, source, policy=EXPIRING).fork(name)
-    return place
-
-
-def by_copy(place: Any, source: str, name: str) -> Any:
-    copy_session(place, place, source, name=name)
-    return place
-
-
-def by_copy_to_another_store(place: Any, source: str, name: str) -> Any:
-    copy_session(place, other := MemoryStore(), source, name=name)
-    return other
-
-
-def by_import(place: Any, source: str, name: str) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        export_session(place, source, Path(folder, "a.tar"))
-        import_session(other := MemoryStore(), Path(folder, "a.tar"), name=name)
-    return other
-
-
-EXPIRING = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, ttl=3600)})
-WAYS: dict[str, Callable[[Any, str, str], Any]] = {
-    "fork": by_fork,
-    "copy": by_copy,
-    "copy elsewhere": by_copy_to_another_store,
-    "import": by_import,
-}
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the clock of this machine, and of stores in memory, is ahead."""
-    ahead, now = [0.0], time.time
-    monkeypatch.setattr(time, "time", lambda: now() + ahead[0])
-    return ahead
-
-
-def lost(how: str, store: Any, session: str, clock: list[float]) -> None:
-    """Let the records of a session be lost, as far as they can be: not those that it inherited."""
-    own = [one.ref for one in Offloader(store, session=session).records() if is_own(store, session, one.ref)]
-    if how == "deleted" and own:
-        delete(store, session, own)
-    for _ in range({"expired": 1, "collected": 2}.get(how, 0)):
-        clock[0] += 7200
-        if how == "collected":
-            collect(store)
-
-
-def is_own(store: Any, session: str, ref: str) -> bool:
-    return any(f"/{ref}" in key for key in keys(store, f"r/{encode_part(session)}/"))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "name", "how"),
-    every_pair([*WAYS], [*WAYS, None], ["b", LONG], ["kept", "deleted", "expired", "collected"]),
-)
-def test_an_item_of_a_fork_or_a_copy_is_stored_again_under_its_id_and_restores(
-    clock: list[float], first: str, second: str | None, name: str, how: str
-) -> None:
-    store: Any = MemoryStore()
-    sent = run(journaled(store, policy=EXPIRING), 4)[3]
-    session = "a"
-    for way, new in ((first, name), (second, "c")):
-        if way is not None:
-            store, session = WAYS[way](store, session, new), new
-    live = journaled(store, session, policy=EXPIRING)
-    assert live.offload(conversation(3)).messages == sent
-    lost(how, store, session, clock)
-
-    further = live.offload(conversation(4))
-    assert further.messages[: len(sent)] == sent
-    assert further.errors == []
-    for _ in range(2):
-        process = journaled(store, session, policy=EXPIRING)
-        assert process.offload(conversation(4)).messages == further.messages
-        assert process.restore(further.messages) == conversation(4)
-        assert process.verify() == []
-    clock[0] += 1
-    alone = journaled(store, session, policy=EXPIRING)
-    assert (
-        alone.offload_text(exchange(0)[1]["content"][0]["content"], tool_name="Bash", tool_use_id="t0")
-        == (sent[2]["content"][0]["content"])
-    )
-
-
-@pytest.mark.parametrize("how", ["kept", "deleted", "expired", "collected"])
-@pytest.mark.parametrize("is_again", [False, True])
-def test_a_new_process_of_a_fork_sends_the_same_whatever_its_parent_stores_again(
-    clock: list[float], how: str, is_again: bool
-) -> None:
-    store = MemoryStore()
-    off = journaled(store, policy=EXPIRING)
-    sent = run(off, 3)[2]
-    lost(how, store, "a", clock)
-    branch = off.fork("b", at=3)
-    assert branch.offload(conversation(2)).messages == sent
-    if is_again:
-        assert journaled(store, policy=EXPIRING).offload(conversation(3)).messages[: len(sent)] == sent
-    for _ in range(2):
-        again = journaled(store, "b", policy=EXPIRING)
-        assert again.offload(conversation(2)).messages == sent
-        assert again.restore(sent) == conversation(2)
-        assert again.verify() == []
 
 
 # Deleted sessions
@@ -722,32 +556,6 @@ def test_a_session_with_a_new_journal_is_not_undeleted_over_it_and_says_so() -> 
     undelete(store, "a")
     timeline = Offloader(store, session="a").timeline()
     assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == [sent]
-
-
-@pytest.mark.parametrize("again", ["deleted", "rewound", "used again"])
-def test_a_deleted_fork_comes_back_whole_after_its_parent_was_deleted_and_collected(again: str) -> None:
-    store, off, sent = played(6)
-    off.fork("b", at=5).fork("c", at=4)
-    delete(store, "b")
-    if again == "rewound":
-        off.rewind(2)
-        collect(store, Retention(grace=0), session="a")
-    else:
-        assert delete(store, "a").forks == {"b"}
-    if again == "used again":
-        journaled(store).offload(conversation(1))
-    collect(store, Retention(live_for=0, session_records=1, grace=3000))
-    delete(store, "c")
-    collect(store)
-
-    undelete(store, "b")
-    undelete(store, "c")
-
-    for name, number in ("b", 5), ("c", 4):
-        fork = Offloader(store, session=name)
-        assert [fork.timeline().at(n) for n in range(1, number + 1)] == sent[:number]
-        assert fork.restore(sent[number - 1]) == conversation(number - 1)
-    assert verify(store).damaged_entries == []
 
 
 def of_parent(store: Any) -> dict[str, bytes]:

@@ -125,30 +125,9 @@ def test_no_listing_is_used_for_more_than_ten_minutes(store: LargeStore, clock: 
         assert (late in shown(asked)) is is_shown
 
 
-def test_a_whole_listing_is_always_fresh(store: LargeStore) -> None:
-    keys = fill(store, MANY)
-    Catalog(store, "s").page()
-    keys += fill(store, 1, start=MANY)
-    store.delete(keys.pop(0))
-    catalog = Catalog(store, "s")
-    catalog.load()
-    assert [i.key for i in catalog.entries()] == keys
-
-
 def snapshot_in(store: LargeStore) -> str:
     [name] = [key for key in store.objects if key.startswith("i/s/1")]
     return name
-
-
-def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(store: LargeStore, clock: Clock) -> None:
-    fill(store, MANY)
-    Catalog(store, "s").load()
-    name = snapshot_in(store)
-    data, _ = store.objects.pop(name)
-    [late] = fill(store, 1, start=MANY)
-    clock.now += 3600
-    store.objects[name] = data, clock.now
-    assert late in shown(Catalog(store, "s"))
 
 
 def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
@@ -169,17 +148,6 @@ def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
 # --- what it never misses --------------------------------------------------------------------------
 
 
-def test_what_a_process_wrote_itself_is_listed_at_once_and_once(store: LargeStore, clock: Clock) -> None:
-    keys = fill(store, MANY)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    for number in range(MANY, MANY + 3):
-        keys += fill(store, 1, start=number)
-        catalog.add(info_of(keys[-1], clock.now))
-        assert shown(catalog) == keys[::-1]
-    assert catalog.page().total == MANY + 3
-
-
 def test_what_a_process_wrote_is_listed_though_the_clock_of_who_listed_was_ahead(
     store: LargeStore, clock: Clock
 ) -> None:
@@ -191,16 +159,6 @@ def test_what_a_process_wrote_is_listed_though_the_clock_of_who_listed_was_ahead
     keys += fill(store, 1, start=MANY)
     catalog.add(info_of(keys[-1], written))
     assert shown(catalog) == keys[::-1]
-    assert {i.key for i in catalog.recent()} == set(keys)
-
-
-def test_what_a_process_wrote_stays_when_it_takes_an_older_snapshot(store: LargeStore, clock: Clock) -> None:
-    store.seconds_a_page = 5.0
-    keys = fill(store, MANY)
-    Catalog(store, "s").load()
-    keys += fill(store, 1, start=MANY)
-    catalog = Catalog(store, "s")
-    catalog.add(info_of(keys[-1], clock.now))
     assert {i.key for i in catalog.recent()} == set(keys)
 
 
@@ -247,18 +205,6 @@ def test_a_ghost_is_dropped_when_the_store_was_asked_for_it(store: LargeStore, h
     assert catalog.find(ghost.ref, is_fresh=True) == []
     for one in (catalog, Catalog(store, "s")):
         assert shown(one) == keys[-2::-1]
-
-
-def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore) -> None:
-    keys = fill(store, MANY)
-    for key in keys[:2]:
-        store.put(tombstone_key(key, "quota"), b"")
-    store.clock.now += 1
-    keys[1] = key_of(1, generation=2)
-    store.put(keys[1], b"data")
-    expected = [keys[1], *keys[:1:-1]]
-    assert shown(Catalog(store, "s")) == expected
-    assert shown(Catalog(store, "s")) == expected
 
 
 # --- pages -----------------------------------------------------------------------------------------

@@ -398,16 +398,6 @@ def test_what_is_pinned_is_not_deleted_and_keeps_no_other() -> None:
     assert (refs(done.marked["deleted"]), refs(done.protected["pinned"])) == ([second], [first])
 
 
-def test_what_was_deleted_does_not_come_back_when_the_session_is_pinned() -> None:
-    store = clocked()
-    ref = ref_of(put(opened(store), "a"))
-    delete(store, "s")
-    pin(store, "s")
-    store.now += HOUR
-
-    assert refs(collect(store).deleted) == [ref]
-
-
 # What a collection asks of the store
 
 

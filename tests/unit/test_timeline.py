@@ -372,14 +372,6 @@ def test_what_changes_in_a_list_that_is_not_sent_is_told_with_the_next_request()
     assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
 
 
-def test_a_request_that_a_new_process_sends_again_is_told_once() -> None:
-    store = MemoryStore()
-    sent = run(journaled(store), 3)
-    journaled(store).offload(sent[-1])
-
-    assert len(Offloader(store, session="s").timeline()) == 3
-
-
 def test_a_fork_reads_the_records_of_a_process_before_the_one_that_wrote_the_whole_list_again() -> None:
     store = MemoryStore()
     messages = [{"role": "user", "content": "go"}, *exchange(0)]

@@ -197,21 +197,6 @@ def test_what_a_change_of_cached_text_costs_is_told(tmp_path: Path) -> None:
 # What left before
 
 
-def test_a_result_that_left_stays_away_if_the_answer_is_taken_back_in_a_new_process_too(
-    tmp_path: Path,
-) -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_replies=1)})
-    asked = turn(("Read", "r", text("r")))
-    first = Offloader(tmp_path, session="s", policy=policy)
-    answered = first.offload([*asked, answer()]).messages
-    assert left(answered) == {"r"}
-
-    assert left(first.offload(asked).messages) == {"r"}
-    second = Offloader(tmp_path, session="s", policy=policy)
-    assert left(second.offload(asked).messages) == {"r"}
-    assert second.offload([*asked, answer()]).messages == answered
-
-
 def test_a_new_conversation_asks_the_store_for_nothing_that_it_held_before() -> None:
     store = FaultyStore(MemoryStore(), nth=10**6)
 

@@ -128,7 +128,7 @@ class _Commands(TyperGroup):
 
         `help NAME` is the command NAME with the option -h.
         """
-        if args == ["help"]:
+        if {*args} == {"help"}:
             typer.echo(ctx.get_help())
             ctx.exit()
         if args[0] == "help":

@@ -404,6 +404,7 @@ def test_n_is_the_number_of_rows_wherever_a_command_has_it() -> None:
 
 
 def test_help_of_a_command_is_asked_for_in_two_ways_and_names_the_orders_of_ls() -> None:
+    assert CliRunner().invoke(app, ["help", "help"]).output == CliRunner().invoke(app, ["help"]).output
     for words in ([], ["ls"], ["catalog", "export"]):
         asked, option = (CliRunner().invoke(app, call) for call in (["help", *words], [*words, "-h"]))
         assert (asked.exit_code, asked.output) == (0, option.output)

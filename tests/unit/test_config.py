@@ -11,6 +11,7 @@ import pytest
 
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
 from offload.engine.settings.loader import Config, load_config
+from offload.storage.registry import default_path
 
 SECRET = "hunter2-canary"  # noqa: S105 # must not appear in any output
 
@@ -58,6 +59,7 @@ def test_without_sources_settings_equal_the_defaults_of_the_offloader(folder: Pa
     assert found.settings.store is None
     assert found.settings.policy == OffloadPolicy()
     assert set(origins(found).values()) == {"default"}
+    assert next(each.value for each in found.values() if each.path == "store") == str(default_path())
 
 
 def test_each_source_overrides_the_one_before_it(

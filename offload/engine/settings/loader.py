@@ -22,6 +22,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,7 +36,7 @@ from offload.base.threads.locks import NO_FORK
 from offload.engine.policy import OffloadPolicy
 from offload.engine.settings.options import OnError, Options, SessionArguments
 from offload.errors import ConfigError, check_path
-from offload.storage.registry import is_path, open_with_key
+from offload.storage.registry import default_path, is_path, open_with_key
 from offload.storage.store import OffloadStore, without_secrets
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"
@@ -140,6 +141,9 @@ class Config:
         order = list(Settings.model_fields)
         defaults = {**self.settings.model_dump(mode="json"), "policy": "balanced"}
         missing = set(order) - {path.partition(".")[0] for path in values}
+        if "store" in missing:
+            with suppress(ConfigError):
+                defaults["store"] = str(default_path())
         values |= {name: SettingValue(name, defaults[name], "default") for name in missing}
         return sorted(values.values(), key=lambda value: order.index(value.path.partition(".")[0]))
 

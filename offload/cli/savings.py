@@ -17,7 +17,7 @@ import typer
 from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
 from offload.cli.options import JsonOption
 from offload.cli.reach import Tally, Way, reach_of, sentences as sentences_on
-from offload.cli.savings_sent import SAVED_COLUMNS, is_store, print_sent
+from offload.cli.savings_sent import SAVED_COLUMNS, conclusion, is_store, print_sent, table_row
 from offload.cli.shell import quoted
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
@@ -326,18 +326,10 @@ def _item(decision: Decision, title: str | None) -> dict[str, Any]:
 
 def _print_table(report: _SavingsReport, *, shows_all: bool) -> None:
     rows = sorted(report.rows, key=lambda row: abs(row["dollars_saved"]), reverse=True)
-    shown = rows if shows_all else rows[:_SHOWN_ROWS]
-    rest = f", {len(rows) - len(shown)} not listed (--all)" if len(shown) < len(rows) else ""
+    listed = rows if shows_all else rows[:_SHOWN_ROWS]
+    rest = f", {len(rows) - len(listed)} not listed (--all)" if len(listed) < len(rows) else ""
     total = {"transcript": f"total of {len(rows)}{rest}", **_with_ratios(report.total)}
-    print_table(
-        [
-            {
-                title: Dollars(row[name]) if name.startswith("dollars") else row[name]
-                for title, name in _COLUMNS.items()
-            }
-            for row in [*shown, total]
-        ]
-    )
+    print_table([table_row(row, _COLUMNS) for row in [*listed, total]])
     out.print()
 
 
@@ -365,13 +357,8 @@ def _sentences(report: _SavingsReport, policy: str) -> Iterator[str]:
         reasons = Counter(row["dearer_because"] for row in dearer)
         why = "; ".join(f"{number:,} because {reason}" for reason, number in reasons.most_common())
         yield f"{count(len(dearer), 'conversation')} would cost {more} more: {why}."
-    plain, saved = Dollars(total["dollars_plain"]), Dollars(total["dollars_saved"])
-    effect = f"saves {saved} of {plain}" if saved >= 0 else f"costs {Dollars(-saved)} more than {plain}"
-    share = f"{abs(total['share_saved']):.1%}"
-    yield (
-        f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools and read-backs "
-        f"included: {count(total['extra_requests'], 'extra request')}, {_gone(total)}."
-    )
+    where = f"{count(len(rows), 'conversation')}, tools and read-backs included"
+    yield conclusion((f"{policy} saves", f"{policy} costs"), total, where)
 
 
 def _checked(checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -394,11 +381,6 @@ def _checked(checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _gap(check: Mapping[str, Any], kind: str) -> float:
     whole = check["counted"][kind]
     return float(check["explained"][kind] / whole - 1) if whole else 0.0
-
-
-def _gone(figures: Mapping[str, Any]) -> str:
-    """Return how many quotes in edits are gone, in words."""
-    return f"{figures['quotes_gone']:,} of {count(figures['quotes'], 'quote')} in edits gone"
 
 
 def _assumed(cards: Mapping[str, PriceCard]) -> str:

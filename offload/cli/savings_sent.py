@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def print_sent(url: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"store": store.url, "sessions": rows, "total": total})
         return
-    print_table([_shown(row) for row in [*rows, {"session": f"total of {len(rows)}", **total}]])
+    listed = [*rows, {"session": f"total of {len(rows)}", **total}]
+    print_table([table_row(row, _COLUMNS) for row in listed])
     out.print()
     for sentence in _sentences(rows, total):
         say(sentence)
@@ -92,11 +93,29 @@ def _with_share(figures: dict[str, Any]) -> dict[str, Any]:
     return {**figures, "dollars_saved": saved, "share_saved": saved / plain if plain else 0.0}
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def table_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return the figures of a row under the titles of a table."""
     return {
         title: Dollars(row[name]) if name.startswith("dollars") else row[name]
-        for title, name in _COLUMNS.items()
+        for title, name in columns.items()
     }
+
+
+def conclusion(verbs: tuple[str, str], total: Mapping[str, Any], where: str) -> str:
+    """Return the sentence on a sum of figures.
+
+    Args:
+        verbs: who saves, and who costs more.
+        total: the figures.
+        where: in what, and what else is counted.
+    """
+    saved, plain = total["dollars_saved"], Dollars(total["dollars_plain"])
+    effect = f"{verbs[0]} {Dollars(saved)} of" if saved >= 0 else f"{verbs[1]} {Dollars(-saved)} more than"
+    return (
+        f"{effect} {plain} of input ({abs(total['share_saved']):.1%}) in {where}: "
+        f"{count(total['extra_requests'], 'extra request')}, {total['quotes_gone']:,} of "
+        f"{count(total['quotes'], 'quote')} in edits gone."
+    )
 
 
 def _sentences(rows: Sequence[dict[str, Any]], total: dict[str, Any]) -> Iterator[str]:
@@ -111,11 +130,4 @@ def _sentences(rows: Sequence[dict[str, Any]], total: dict[str, Any]) -> Iterato
     ):
         if number:
             yield f"{count(number, 'session')} {why}."
-    saved, plain = total["dollars_saved"], Dollars(total["dollars_plain"])
-    effect = f"saved {Dollars(saved)} of" if saved >= 0 else f"cost {Dollars(-saved)} more than"
-    share = f"{abs(total['share_saved']):.1%}"
-    yield (
-        f"Offloading {effect} {plain} of input ({share}) in {count(len(rows), 'session')}: "
-        f"{count(total['extra_requests'], 'extra request')}, {total['quotes_gone']:,} of "
-        f"{count(total['quotes'], 'quote')} in edits gone."
-    )
+    yield conclusion(("Offloading saved", "Offloading cost"), total, count(len(rows), "session"))

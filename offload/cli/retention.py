@@ -150,7 +150,7 @@ def _effects(report: GcReport, place: str) -> str:
     would = "would be " if report.is_dry_run else ""
     return (
         f"{would}freed: {size_text(report.bytes_freed)} of {count(len(report.deleted), 'record')}; "
-        f"{would}marked: {_marked(report):,}; {_entries(report.entries, behind='; ')}in {place}{kept}"
+        f"{would}marked: {_marked(report):,}{_entries(report.entries, '; ')} in {place}{kept}"
     )
 
 
@@ -179,11 +179,13 @@ def du(
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
         for used in listed
     ]
+    there = [row for row in rows if not row["is_deleted"]]
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}
+    listed = [*rows, {"session": "(all)", **total, "last_use": None}] if len(rows) > 1 else rows
     print_report(
-        [*rows, {"session": "(all)", **total, "last_use": None}] if len(rows) > 1 else rows,
-        f"{count(total['records'], 'record')} in {count(len(rows), 'session')} of {place_of(opened)}",
+        [{name: value for name, value in row.items() if name != "is_deleted"} for row in listed],
+        f"{count(total['records'], 'record')} in {count(len(there), 'session')} of {place_of(opened)}",
         as_json=as_json,
         document={"store": opened.url, "sessions": rows, "total": total},
     )

@@ -601,6 +601,9 @@ def test_du_tells_each_session_and_all(folder: Path, run: Run, answer: Answer) -
     on_disk = sum(p.stat().st_size for p in (folder / "r").rglob("*~*"))
     assert (told["total"]["records"], told["total"]["stored_bytes"]) == (3, on_disk)
     assert "(all)" in run("du", "--store", folder).stdout
+    run("rm", "--session", "t", "--store", folder, "--yes")
+    assert [row["is_deleted"] for row in answer("du", "--store", folder)["sessions"]] == [False, True]
+    assert "2 records in 1 session of" in run("du", "--store", folder).stdout
 
 
 # Undo

@@ -13,7 +13,7 @@ from offload.engine.policy import Retention
 from offload.errors import ConfigError, OffloadError, StoreError
 from offload.maintenance.jobs.each import each_session
 from offload.maintenance.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
-from offload.records.index.objects import SessionObjects
+from offload.records.index.objects import SessionObjects, session_name
 from offload.records.record import RecordInfo
 from offload.storage.layout import CLOCK, DeletionReason, is_link
 from offload.storage.store import OffloadStore
@@ -91,13 +91,14 @@ class StoreUsage:
     """The storage use of a session.
 
     Attributes:
-        session: its name; a name too long for a key ends in an ellipsis.
+        session: its name.
         records: the number of readable records that it stored; those that others share with it count there.
         stored_bytes: the bytes of its objects in the store.
         marked: the number of records that are marked for deletion but not deleted yet.
         marked_bytes: the bytes of these.
         pinned: the number of pinned records; all of them in a pinned session.
         last_use: the time of its last use by the store's clock, 0 if unknown.
+        is_deleted: whether all of its records are deleted.
     """
 
     session: str
@@ -107,6 +108,7 @@ class StoreUsage:
     marked_bytes: int
     pinned: int
     last_use: float
+    is_deleted: bool
 
 
 def size_of(infos: Iterable[RecordInfo]) -> int:
@@ -146,13 +148,14 @@ def _usage_of(
     marked = [record.info for record in objects.deleted if record.info.stored_bytes]
     own = [info for info in objects.records if not is_link(info.key)]
     return StoreUsage(
-        session=objects.name,
+        session=session_name(store, part),
         records=len(own),
         stored_bytes=size_of(objects.records),
         marked=len(marked),
         marked_bytes=size_of(marked),
         pinned=sum(marks.is_pinned(info.ref) for info in own),
         last_use=max(objects.newest, marks.last_use),
+        is_deleted=bool(objects.deleted) and not objects.records,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from offload.cli.options import is_place
+from offload.cli.options import is_place, is_place_or_missing
 
 # Of every command and group.
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -62,12 +62,15 @@ class HelpfulCommand(TyperCommand):
 
     def _take_store(self, ctx: Any) -> None:
         """Take as the store an argument that is a URL or a folder and no id or session, or one too many."""
-        named = [param for param in self.params if param.metavar in _NAMES and param.nargs in (1, -1)]
+        arguments = [param for param in self.params if param.param_type_name == "argument"]
+        named = [param for param in arguments if param.metavar in _NAMES and param.nargs in (1, -1)]
         values = [ctx.params[param.name] or () for param in named]
         given = [each for value in values for each in ([value] if isinstance(value, str) else value)]
         given += ctx.args
         extra = ctx.args[0] if len(ctx.args) == 1 else None
-        store = next(filter(is_place, given), extra)
+        # The path of a record's file may be that of another machine.
+        has_ids = any(param.metavar != "SESSION" for param in named)
+        store = next(filter(is_place if has_ids else is_place_or_missing, given), extra)
         if store is None or len(given) <= sum(param.required for param in named):
             return
         given.remove(store)

@@ -86,8 +86,9 @@ def _log_sessions(store: OffloadStore, limit: int | None, *, as_json: bool) -> N
     rows = sorted(_journals(store), key=lambda row: str(row["sent_at"] or ""), reverse=True)
     note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
     listed = rows[:limit]
+    document = {"store": store.url, "sessions": listed, "is_more": len(listed) < len(rows)}
     summary = f"{count(len(listed), 'session')} with requests in {place_of(store)}{_rest(rows, listed)}{note}"
-    print_report(listed, summary, as_json=as_json, document={"store": store.url, "sessions": listed})
+    print_report(listed, summary, as_json=as_json, document=document)
 
 
 def _rest(rows: Sequence[object], listed: Sequence[object]) -> str:
@@ -109,7 +110,8 @@ def _log_requests(
     known = {name for row in rows for name, value in row.items() if value is not None}
     shown = [{name: value for name, value in row.items() if name in known} for row in rows]
     summary = f"{count(len(rows), 'request')} in {place_of(store, session)}{_rest(found, rows)}{note}"
-    document = {"store": store.url, "session": session, "requests": rows}
+    place = {"store": store.url, "session": session}
+    document = {**place, "requests": rows, "is_more": len(rows) < len(found)}
     print_report(shown, summary, as_json=as_json, document=document)
 
 

@@ -72,6 +72,7 @@ ShadowStopOption = Annotated[
     str | None,
     typer.Option("--shadow-stop", metavar="PERCENT", help="Harm at which requests pass unchanged, as 5%."),
 ]
+_ROOTED = re.compile(r"(?:\.{0,2}|~|[a-z]:)[/\\]", re.IGNORECASE)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -109,3 +110,8 @@ def is_place(text: str) -> bool:
     """Return whether an argument is the URL or the folder of a store, and no name."""
     is_path = text in (".", "..") or not {"/", "\\"}.isdisjoint(text)
     return "://" in text or (is_path and Path(text).is_dir())
+
+
+def is_place_or_missing(text: str) -> bool:
+    """Return whether an argument is a place, or a path that begins as one: a session has no such name."""
+    return is_place(text) or _ROOTED.match(text) is not None

@@ -201,6 +201,14 @@ def test_who_has_no_store_of_the_settings_is_told_of_the_one_in_this_folder(run:
     assert "./context is one too: name it" in run("ls").stderr
 
 
+@pytest.mark.parametrize("command", ["shadow", "log", "du"])
+def test_a_folder_that_is_not_there_is_a_store_and_no_session(run: Run, tmp_path: Path, command: str) -> None:
+    for there in (tmp_path / "nosuch", "./nosuch", "../nosuch"):
+        said = run(command, there).stderr
+        assert "/nosuch: there is no such folder" in said
+        assert "the store of the settings" not in said
+
+
 def test_of_several_sessions_one_must_be_named_and_of_many_some_are_shown(run: Run, store: Path) -> None:
     done = run("evidence", os.devnull, "--store", store)
     assert done.returncode == 2
@@ -331,7 +339,7 @@ FIELDS = {
         *{"checked_chars", "unsearched"},
     },
     "query SQL R": {"store", "session", "refs", "columns", "rows", "total", "is_more", "notes"},
-    "log": {"store", "session", "requests"},
+    "log": {"store", "session", "requests", "is_more"},
     "du s": {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"},
     "gc": DELETED,
     "rm --dry-run": DELETED,
@@ -341,7 +349,7 @@ FIELDS = {
     "fork u": {"session", "copied", "already_there", "failures"},
     "ls": {"store", "session", "records", "is_more"},
     "doctor --reindex": {"store", "sessions"},
-    "verify": {"store", "sessions", "records", "links", "entries", "faults", "lost"},
+    "verify": {"store", "sessions", "records", "links", "entries", "gateway_objects", "faults", "lost"},
     "doctor STORE": {"store", "checks"},
     "config show": {"settings"},
 }

@@ -142,6 +142,7 @@ def verify(
         "records": report.checked,
         "links": report.links,
         "entries": report.entries,
+        "gateway_objects": report.gateway_objects,
         "faults": [*faults, *unfit],
         "lost": lost,
     }
@@ -158,7 +159,7 @@ def _verdict(report: jobs.VerifyReport, faults: int) -> str:
     elif faults:
         verdict = f"{faults:,} damaged of "
     else:
-        is_any = report.checked or report.links or report.entries
+        is_any = report.checked or report.links or report.entries or report.gateway_objects
         verdict = "all records are intact: " if is_any else "nothing to check: "
     return verdict + _checked(report)
 
@@ -197,10 +198,10 @@ def _verified(
     ):
 
         def tell(report: jobs.VerifyReport) -> None:
-            # Entries follow the records, and how many there are is not known.
-            records = report.checked + report.links
-            done = None if report.entries else report.sessions if session is None else records
-            told(done, f"{_checked(report)}, {size_text(report.checked_bytes)}")
+            # Entries and gateway objects follow the records, and how many there are is not known.
+            is_later = report.entries or report.gateway_objects
+            done = report.sessions if session is None else report.checked + report.links
+            told(None if is_later else done, f"{_checked(report)}, {size_text(report.checked_bytes)}")
 
         return jobs.verify(opened, session=session, executor=executor, on_progress=tell)
 
@@ -214,8 +215,9 @@ def _extent_of(store: OffloadStore, session: str | None) -> int:
 
 def _checked(report: jobs.VerifyReport) -> str:
     entries = f" and {count(report.entries, 'journal entry', 'journal entries')}" if report.entries else ""
-    links = f", {count(report.links, 'shared record')}" if report.links else ""
-    return f"{count(report.checked, 'record')}{links}{entries} in {count(report.sessions, 'session')}"
+    others = ((report.links, "shared record"), (report.gateway_objects, "gateway object"))
+    more = "".join(f", {count(number, noun)}" for number, noun in others if number)
+    return f"{count(report.checked, 'record')}{more}{entries} in {count(report.sessions, 'session')}"
 
 
 def extent_of(rows: list[dict[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from kit.conversation import from_model, tool_use
 from kit.store import ActingStore
 
 from offload import ConfigError, EncryptionError, Offloader
+from offload.maintenance.jobs import verify
 from offload.maintenance.retention import delete, undelete
 from offload.maintenance.transfer import copy_session
 from offload.replay import HiddenItem, Same, ShadowPair, ShadowReport, pairs_in, shadow
@@ -324,3 +325,7 @@ def test_a_damaged_pair_is_counted_as_lost_and_costs_no_other() -> None:
     store.put(stored.key, store.get(stored.key).replace(b"9000", b"9001"), overwrite=True)
     report = ShadowReport([*pairs_in(store)])
     assert (len(report.pairs), report.lost) == (1, {"its object is damaged": 1})
+    checked = verify(store)
+    assert checked.gateway_objects == 2
+    [(session, error)] = checked.damaged_entries
+    assert (session, stored.key in str(error)) == ("s", True)

@@ -15,10 +15,22 @@ from offload.records.index.objects import list_session, list_sessions, session_n
 from offload.records.journal.chain import chain_of, left_branches
 from offload.records.journal.format import JournalEntry, check_entry, own_entries
 from offload.records.record import RecordInfo
+from offload.records.record.digested import check_digest
 from offload.records.session.names import check_known, check_name
 from offload.records.session.reader import Damage, SessionReader
-from offload.storage.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, is_link, session_part
-from offload.storage.store import OffloadStore, get_many, has, in_groups
+from offload.storage.layout import (
+    BRANCH,
+    CALLS,
+    CLOSED,
+    JOURNAL,
+    SHADOW,
+    decode_part,
+    encode_part,
+    is_link,
+    name_of,
+    session_part,
+)
+from offload.storage.store import OffloadStore, check_plain, get_many, has, in_groups
 
 # The most that a worker checks at once; a larger record is a slice of its own.
 _SLICE_RECORDS, _SLICE_BYTES = 16, 64 * 1024**2
@@ -41,8 +53,9 @@ class VerifyReport:
         lost: records that another session shared and has deleted since, with the names of those that read
             them.
         entries: how many entries of journals were read whole.
-        damaged_entries: the errors of those that cannot be read or are missing, and of branches of forks,
-            with the names of their sessions.
+        gateway_objects: how many answered calls and shadow pairs of a gateway were read whole.
+        damaged_entries: the errors of those and these that cannot be read, of missing entries, and of
+            branches of forks, with the names of their sessions.
         failures: the errors of lost workers, each with a session that was not checked completely.
     """
 
@@ -54,6 +67,7 @@ class VerifyReport:
     unfit: list[tuple[str, EncryptionError]] = field(default_factory=list)
     lost: list[tuple[str, Damage]] = field(default_factory=list)
     entries: int = 0
+    gateway_objects: int = 0
     damaged_entries: list[tuple[str, OffloadError]] = field(default_factory=list)
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
 
@@ -85,7 +99,7 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[VerifyReport], object] | None = None,
 ) -> VerifyReport:
-    """Read every record and journal entry of a store, or of one session, and compare all checksums.
+    """Read every record, journal entry and gateway object of a store or a session, and compare checksums.
 
     A missing entry is found by the entries after it, those of forks too; one at the end is not.
 
@@ -118,10 +132,14 @@ def verify(
         if isinstance(errors, OffloadError):
             report.failures.append((session_name(store, entries.part), errors))
         else:
-            report.entries += len(entries.keys)
+            if JOURNAL.match(entries.keys[0]):
+                report.entries += len(entries.keys)
+            else:
+                report.gateway_objects += len(entries.keys)
             _add_entries(report, errors)
         told(report)
-    if session is not None and not (report.checked or report.links or report.entries or report.failures):
+    found_any = report.checked or report.links or report.entries or report.gateway_objects
+    if session is not None and not (found_any or report.failures):
         check_known(store, session)
     return report
 
@@ -194,7 +212,10 @@ def _closed(store: OffloadStore, part: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The keys of some entries of the session with a key part; with the first ones, its order is checked."""
+    """The keys of some entries or gateway objects of the session with a key part.
+
+    With the first entries, their order is checked.
+    """
 
     part: str
     keys: list[str]
@@ -202,12 +223,14 @@ class _Entries:
 
 
 def _entries(store: OffloadStore, session: str | None) -> Iterator[_Entries]:
-    listed = store.keys(JOURNAL.prefix("" if session is None else encode_part(session)))
-    entries = (stored for stored in listed if JOURNAL.match(stored.key))
-    for part, own in groupby(entries, key=lambda stored: session_part(stored.key)):
-        groups = in_groups(own, attrgetter("size"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
-        for number, group in enumerate(groups):
-            yield _Entries(part, [stored.key for stored in group], not number)
+    part_or_all = "" if session is None else encode_part(session)
+    for family in (JOURNAL, CALLS):
+        listed = store.keys(family.prefix(part_or_all))
+        entries = (stored for stored in listed if family.match(stored.key) or SHADOW.match(stored.key))
+        for part, own in groupby(entries, key=lambda stored: session_part(stored.key)):
+            groups = in_groups(own, attrgetter("size"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
+            for number, group in enumerate(groups):
+                yield _Entries(part, [stored.key for stored in group], not number and family is JOURNAL)
 
 
 def _check_entries(store: OffloadStore, entries: _Entries) -> list[tuple[str, OffloadError]]:
@@ -258,7 +281,11 @@ def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
         # One that is not found was deleted since the listing.
         return None if isinstance(data, NotFoundError) else data
     try:
-        check_entry(key, data)
+        if JOURNAL.match(key):
+            check_entry(key, data)
+        elif data:  # a call without content marks the beginning of a conversation
+            check_plain(data)
+            check_digest(data, name_of(key))
     except (CorruptError, EncryptionError) as error:
-        return error
+        return error if key in str(error) else type(error)(f"{key}: {error}")
     return None

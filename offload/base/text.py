@@ -123,6 +123,11 @@ def _picture(match: re.Match[str]) -> str:
     return "␡" if code == _DELETE else f"\\u{{{code:x}}}"
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things, as "1 record" or "2,000 records"."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def size_text(size: float) -> str:
     """Return a number of bytes with up to three digits and a unit of powers of 1,000, as "1.2 MB"."""
     for unit in _UNITS:

@@ -10,9 +10,12 @@ from typing import Protocol, TypeVar
 
 from rich.console import Console
 
+from offload.base import text as texts
 from offload.base.text import escape_controls, without_colors
 
 T = TypeVar("T")
+
+count = texts.count
 
 
 class Told(Protocol):
@@ -90,11 +93,6 @@ def age(moment: datetime) -> str:
             ago = count(int(seconds // size), unit, plural="min" if unit == "min" else "")
             return f"{ago} ago" if passed > timedelta() else f"in {ago}"
     return "now"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things, as "1 record" or "2,000 records"."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def progress(steps: Iterable[T], title: str, total: Callable[[], int] | None = None) -> Iterable[T]:

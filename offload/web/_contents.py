@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from offload.base.text import count
 from offload.engine.preview.kinds import Kind, kind_of
 from offload.engine.preview.names import TROUBLE
 from offload.engine.preview.sample import END_CHARS, sample_of
@@ -75,7 +76,7 @@ def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
     left = nodes_left()
     nodes = [_node(each, beginning, value.start, left) for each in members]
     if size is not None and size <= _TREE_MEMBERS:
-        return shown | {"tree": Node(value.pointer, "", f"{size:,} members", nodes)}
+        return shown | {"tree": Node(value.pointer, "", count(size, "member"), nodes)}
     return shown | {"tree": None, "members": nodes, "size": size, "text": ""}
 
 

@@ -136,12 +136,12 @@ def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, 
 
 
 def _message(message: Any, scan: Scan, records: RecordsByRef) -> dict[str, Any]:
-    parts = [_part(item, records) for item in scan.offloadable[:_PARTS]]
-    parts += [MessagePart("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
+    parts = [MessagePart("thinking or code", None, *_cut(text)) for text in scan.texts[:_PARTS]]
+    parts += [_part(item, records) for item in scan.offloadable[:_PARTS]]
     return {
         "role": role_or_none(message) or "unknown",
         "tokens": scan.tokens(estimate_tokens),
-        "parts": parts,
+        "parts": [part for part in parts if part.text.strip()],
         "hidden": max(0, len(scan.offloadable) - _PARTS) + max(0, len(scan.texts) - _PARTS),
     }
 

@@ -44,7 +44,7 @@ _SECURITY = {
 class Guard:
     """An ASGI app that passes only authorized requests on to `app`, served on `port` of the loopback address.
 
-    The secret `ticket` in the URL `/?ticket=…` is exchanged once for a cookie.
+    The secret `ticket` in the query of any URL is exchanged once for a cookie.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -78,18 +78,15 @@ class Guard:
             return PlainTextResponse(f"{_REFUSED[403]}\n", 403)
         if request.url.path in OPEN_PATHS:
             return None
-        ticket = request.query_params.get("ticket") if request.url.path == "/" else None
+        ticket, here = request.query_params.get("ticket"), request.url.remove_query_params("ticket")
         if _is_same(request.cookies.get(self._cookie), self._secret):
-            return None if ticket is None else RedirectResponse("/", 303)
-        return self._admit(ticket)
-
-    def _admit(self, ticket: str | None) -> Response:
-        """Exchange the ticket for a cookie, once; refuse any other."""
+            return None if ticket is None else RedirectResponse(here, 303)
         if not _is_same(ticket, self.ticket) or self._is_used:
-            return render("locked.html", 401)
+            query = [(name, text) for name, text in request.query_params.multi_items() if name != "ticket"]
+            return render("locked.html", 401, query=query)
         self._is_used = True
         # No redirect: after a link from another site, a browser would follow it without the strict cookie.
-        welcome = render("welcome.html")
+        welcome = render("welcome.html", here=str(here))
         welcome.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
         return welcome
 

@@ -88,7 +88,7 @@ class RecordPages:
                 shown = table(record, page, column, is_descending="desc" in query)
                 return {"view": view, "table": shown, "most": _CELL_CHARS}
             if view == "image":
-                return {"view": view}
+                return {"view": view, "media_type": image_type(record)}
             if view == "arguments" and (parts := arguments(record)):
                 return {"view": view, "arguments": parts}
             if view in ("arguments", "tree"):

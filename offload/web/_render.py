@@ -10,7 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from offload.base.text import escape_controls, size_text
+from offload.base.text import count, escape_controls, size_text
+from offload.reading.search import split_at_words
 
 FOLDER = Path(__file__).parent
 # The only script of the pages.
@@ -65,6 +66,8 @@ _templates.filters |= {
     "size": _size,
     "time": _time,
     "compact": compact,
+    "count": count,
     "tokens": lambda number: f"{compact(number)} token{'' if number == 1 else 's'}",
     "dollars": _dollars,
+    "split_at_words": split_at_words,
 }

@@ -66,28 +66,27 @@ class SessionPages:
 
     def session(self, request: Request) -> Response:
         """Show the records of a session, newest first, by the kind, the tool and the words in the query."""
-        part = request.path_params["part"]
+        part, query = request.path_params["part"], request.query_params.get("q", "").strip()
         reader = self._site.reader(part)
         infos, deleted = reader.catalog.recent(), self._site.tombstones(part)
         shown = self._site.overview(part)
         if not infos and not deleted and shown is None:
             raise NotFoundError(f"session {reader.name!r} has no records in {self._site.store.url}")
-        query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
         account = None
         if shown is not None and (len(shown.keys) <= MANY_ENTRIES or "account" in request.query_params):
             account = self._site.accounts.of(part, shown.keys[-1])
         read, read_tokens = (account.times, account.tokens) if isinstance(account, Account) else ({}, {})
         orders = _ORDERS | {"read": lambda info: read.get(info.ref, 0)}
         order = order_of(request.query_params, orders)
-        if query["q"].strip():
+        if query:
             rows = self._found_rows(reader, request)
             rows["shown"] = in_order(rows["shown"], order, orders)
         else:
-            rows = list_page(in_order(_selected(infos, request), order, orders), request.query_params)
-            rows["after"] = None
+            listed = in_order(_selected(infos, request), order, orders)
+            rows = list_page(listed, request.query_params) | {"after": None}
         try:
             rows["shown"] = with_titles(reader, rows["shown"])
-            untitled = why_untitled(reader.unfit, infos if query["q"].strip() else rows["shown"])
+            untitled = why_untitled(reader.unfit, infos if query else rows["shown"])
         except StoreError as error:
             untitled, rows["shown"] = str(error), reader.catalog.completed(rows["shown"])
         return self._site.render(
@@ -96,13 +95,10 @@ class SessionPages:
             rows=rows,
             order=order,
             untitled=untitled,
-            query=query,
-            terms=urlencode({name: text for name, text in query.items() if text}),
+            filters=_filters(infos, request),
             newest={(i.tool_name, i.title): i.ref for i in reader.catalog.completed(infos) if i.title},
             files={i.ref: file for i in rows["shown"] if (file := file_of(self._site.store, i.key))},
             file_count=file_count(self._site.store, infos),
-            kinds=Counter(i.item_type for i in infos),
-            tools=Counter(i.tool_name for i in infos if i.tool_name),
             records=len(infos),
             deleted=len(deleted),
             tokens=sum(i.tokens for i in infos),
@@ -126,10 +122,14 @@ class SessionPages:
     def search(self, request: Request) -> Response:
         """Show the passages of the session's texts that fit the words in the query best."""
         part, query = request.path_params["part"], request.query_params.get("q", "")
-        values: Values = {"q": query, "found": None, "fault": None}
+        infos = self._site.reader(part).catalog.recent()
+        filters = _filters(infos, request)
+        values: Values = {"q": query, "filters": filters, "found": None, "fault": None}
         if query.strip():
+            some = filters["query"]["kind"] or filters["query"]["tool"]
+            refs = [info.ref for info in _selected(infos, request)] if some else None
             try:
-                found = self._site.index(part).search(query, limit=_PASSAGES)
+                found = self._site.index(part).search(query, limit=_PASSAGES, refs=refs)
             except ConfigError as error:
                 return self._site.render(request, "passages.html", 400, **values | {"fault": str(error)})
             values |= {"found": found}
@@ -188,6 +188,17 @@ class SessionPages:
             remaining=len(remaining) - len(checked),
             last_key=remaining[len(checked) - 1].key if checked else "",
         )
+
+
+def _filters(infos: Sequence[RecordInfo], request: Request) -> Values:
+    """Return for a template what the query asks for, and the kinds and tools to choose from."""
+    query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
+    return {
+        "query": query,
+        "terms": urlencode({name: text for name, text in query.items() if text}),
+        "kinds": Counter(info.item_type for info in infos),
+        "tools": Counter(info.tool_name for info in infos if info.tool_name),
+    }
 
 
 def _selected(infos: Sequence[RecordInfo], request: Request) -> list[RecordInfo]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,14 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from offload.engine.policy import Retention
 from offload.errors import ConfigError, InvalidKeyError, StoreError
 from offload.maintenance.retention import collect
 from offload.maintenance.retention.limits import limits, retention_of
 from offload.maintenance.retention.marks import Marks, read_all_marks
 from offload.reading.timeline.forks import forks_of
 from offload.reading.timeline.titles import JournalSummary, list_journals, task_titles
-from offload.records.index.objects import SessionObjects, list_sessions
+from offload.records.index.objects import SessionObjects, list_sessions, session_name
 from offload.records.record.titles import words_of_query
 from offload.records.session.titles import why_untitled
 from offload.replay import ShadowReport, pairs_in
@@ -55,6 +53,7 @@ class StorePages:
         return [
             Route("/", self.sessions),
             Route("/find", self.find),
+            Route("/search", self.search),
             Route("/retention", self.retention),
             Route("/shadow", self.shadow),
         ]
@@ -69,6 +68,8 @@ class StorePages:
         listed.sort(key=lambda s: (-s["used"], s["part"]))
         order = order_of(request.query_params, _ORDERS)
         rows = list_page(in_order(listed, order, _ORDERS), request.query_params)
+        for row in rows["shown"]:
+            row["name"] = session_name(self._site.store, row["part"])
         newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
         untitled = ""
         tasks: dict[str, str] = {}
@@ -91,7 +92,6 @@ class StorePages:
                 {s["part"]: talks[s["part"]].last.key for s in rows["shown"] if s["part"] in talks},
                 _ACCOUNT_SECONDS,
             ),
-            live_since=time.time() - Retention().live_for,
             **{name: sum(s["sums"][name] for s in listed) for name in ("records", "tokens")},
             **{name: sum(s[name] for s in listed) for name in ("files", "stored_bytes")},
             plot=plot(point for s in listed for point in s["points"]),
@@ -100,8 +100,6 @@ class StorePages:
     def find(self, request: Request) -> Response:
         """Show the records of all sessions whose title has the words in the query, some at a time."""
         query = request.query_params
-        if query.get("in") == "texts" and query.get("q", "").strip():
-            return self._find_texts(request, query["q"], query.get("after", ""))
         words = words_of_query(query.get("q"))
         found = self._site.titles.find(words, SHOWN, query.get("after", "")) if words else None
         more = urlencode({"q": query["q"], "after": found.after}) if found and found.after else None
@@ -110,14 +108,18 @@ class StorePages:
             request, "found.html", q=query.get("q", ""), found=found, more=more, untitled=untitled
         )
 
-    def _find_texts(self, request: Request, text: str, after: str) -> Response:
+    def search(self, request: Request) -> Response:
         """Show the passages of all sessions that fit the words of the query, some sessions at a time."""
+        text = request.query_params.get("q", "")
         values: Values = {"q": text, "found": None, "more": None, "fault": None}
+        if not text.strip():
+            return self._site.render(request, "texts.html", **values)
         try:
+            after = request.query_params.get("after", "")
             found = find_in_texts(self._site.store, self._site.index, text, after)
         except ConfigError as error:
             return self._site.render(request, "texts.html", 400, **values | {"fault": str(error)})
-        more = urlencode({"q": text, "in": "texts", "after": found.after}) if found.after else None
+        more = urlencode({"q": text, "after": found.after}) if found.after else None
         return self._site.render(request, "texts.html", **values | {"found": found, "more": more})
 
     def retention(self, request: Request) -> Response:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from offload.base.text import count
+
 MAX_CHARS = 32 * 1024
 _MAX_NODES, _MAX_MEMBERS, _MAX_DEPTH = 500, 50, 6
 _MAX_TEXT = 300
@@ -107,9 +109,9 @@ def _node(pointer: str, name: str, value: Any, left: list[int], depth: int) -> N
         if left[0] <= 0:
             break
         members.append(_node(f"{pointer}/{_escaped(key)}", key, member, left, depth - 1))
-    noun = ("member" if is_object else "item") + "s" * (len(pairs) != 1)
+    size = count(len(pairs), "member" if is_object else "item")
     preview = _preview(value, is_object=is_object)
-    return Node(pointer, name, f"{len(pairs):,} {noun}", members, len(pairs) - len(members), preview)
+    return Node(pointer, name, size, members, len(pairs) - len(members), preview)
 
 
 def _preview(value: Any, *, is_object: bool) -> str:

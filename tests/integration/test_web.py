@@ -64,9 +64,12 @@ def test_the_address_of_a_store_is_the_same_after_a_restart_and_asks_for_the_new
     assert ports[0] == ports[1]
 
     client, ticket = stranger(open_store(tmp_path / "store"))
-    asked = Html(client.get("/").text)
-    assert ("input", "ticket") in [(tag, attrs.get("name")) for tag, attrs in asked.tags]
-    assert client.get("/", params={"ticket": ticket}).status_code == 200
+    asked = Html(client.get("/find?q=a").text)
+    given = [(attrs["name"], attrs.get("value")) for tag, attrs in asked.tags if tag == "input"]
+    assert given == [("q", "a"), ("ticket", None)]
+    # The page that was asked for is shown again, with its query.
+    page = Html(client.get("/find", params={"q": "a", "ticket": ticket}).text)
+    assert page.links[-1] == f"{ORIGIN}/find?q=a"
     # A record that two sessions read is one.
     assert {"Sessions2", "Records1"} <= set(Html(client.get("/").text).text.split())
 
@@ -276,7 +279,7 @@ def test_shadow_requests_have_a_page_with_their_interval_and_both_actions(store)
     text = " ".join(page_text(visitor(store), "/shadow").split())
     assert "Offloading changes the next action in 76.8% to 100.0% of requests. 21 pairs for $0.000." in text
     assert "1 lost: status 429" in text
-    assert "all 21 100.0 % 0.0 % 100.0 % 76.8 % to 100.0 %" in text
+    assert "all 21 100.0% 0.0% 100.0% 76.8% to 100.0%" in text
     assert "make again ls make again (make again), 9 characters" in text
 
 

@@ -44,7 +44,8 @@ def test_the_messages_are_shown_in_order_with_placeholders_that_open_their_recor
     store: MemoryStore,
 ) -> None:
     large = "".join(f"line {n} of the log\n" for n in range(5000))
-    off = talk(store, question(), *call(1, large), *call(2, "short result"))
+    blank = {"role": "assistant", "content": [{"type": "text", "text": "\n\n"}]}
+    off = talk(store, question(), blank, *call(1, large), *call(2, "short result"))
     [info] = off.records()
     page = visitor(store).get(PATH).text
 
@@ -55,6 +56,7 @@ def test_the_messages_are_shown_in_order_with_placeholders_that_open_their_recor
     assert places == sorted(places)
     assert path_of("s", info.ref) in Html(page).links
     assert "line 4000 of the log" not in page
+    assert "An empty message." in page
     assert path_of("s") + "/conversation" in Html(visitor(store).get(path_of("s")).text).links
 
 
@@ -99,7 +101,7 @@ def test_a_long_conversation_is_shown_in_parts_and_a_long_message_is_cut(store: 
     client = visitor(store)
     first, second = (client.get(PATH, params={"page": n}).text for n in (1, 2))
 
-    assert "more characters are not shown" in first
+    assert "further characters not shown" in first
     assert "question 49." in first
     assert "question 50." not in first
     assert "question 59." in second

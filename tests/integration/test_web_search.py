@@ -28,13 +28,24 @@ def test_the_page_shows_passages_as_text_with_a_link_to_their_line() -> None:
     page = Html(client.get(f"{path_of('s')}/search", params={"q": "zebra"}).text)
 
     assert f"zebra {HOSTILE}" in page.text
+    assert page.count("mark") == 1
     assert page.count("script") == 0
     [link] = [link for link in page.links if "?char=" in link]
     assert link.startswith(f"{path_of('s', ref)}?")
     found = client.get(link)
     assert f"zebra {HOSTILE}" in Html(found.text).text
     assert found.url.fragment.startswith("L29")
-    assert 'action="/s/s/search"' in client.get(path_of("s")).text
+    assert 'formaction="/s/s/search"' in client.get(path_of("s")).text
+
+
+def test_a_search_of_texts_keeps_to_the_chosen_tool() -> None:
+    store = MemoryStore()
+    put(store, LINES)
+    other = ref_of(opened(store).offload_text(f"another {LINES}", tool_name="other", title="of another tool"))
+
+    page = Html(visitor(store).get(f"{path_of('s')}/search?q=wrote&tool=other").text)
+
+    assert {link.partition("?")[0] for link in page.links if "?char=" in link} == {path_of("s", other)}
 
 
 def test_the_page_says_what_was_searched_and_what_was_not() -> None:
@@ -53,7 +64,7 @@ def test_a_record_that_the_store_does_not_return_costs_no_other_in_a_search_of_a
     store = MemoryStore()
     for word in ("zebra", "zebras"):
         put(store, f"{LINES}{word}\n")
-    page = Html(visitor(FaultyStore(store, verb="get", nth=1)).get("/find?q=zebra&in=texts").text)
+    page = Html(visitor(FaultyStore(store, verb="get", nth=1)).get("/search?q=zebra").text)
 
     assert "1 passage." in page.text
     assert "not all texts were searched, " in page.text
@@ -78,7 +89,7 @@ def test_the_texts_of_all_sessions_are_searched_as_those_of_one_session_are() ->
     put(store, LINES, "third")
     client = visitor(store)
 
-    page = Html(client.get("/find", params={"q": "missing words zebra", "in": "texts"}).text)
+    page = Html(client.get("/search", params={"q": "missing words zebra"}).text)
 
     assert page.count("script") == 0
     assert "2 passages. Searched 3 of 3 sessions" in page.text
@@ -87,7 +98,7 @@ def test_the_texts_of_all_sessions_are_searched_as_those_of_one_session_are() ->
         assert f"Zebra {HOSTILE} {number}" in Html(client.get(link.partition("#")[0]).text).text
         [asked] = [link for link in page.links if f"{number}/search?" in link]
         assert "1 passage, the best first" in Html(client.get(asked).text).text
-    assert 'name="in" value="texts"' in client.get("/").text
+    assert 'formaction="/search"' in client.get("/").text
 
 
 def test_a_search_of_many_texts_is_continued_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +108,7 @@ def test_a_search_of_many_texts_is_continued_and_ends(monkeypatch: pytest.Monkey
     client = visitor(store)
     for name, value in {"_FOUND": 2, "_SECONDS": 0.0}.items():
         monkeypatch.setattr(_texts, name, value)
-        path, searched = "/find?q=ZEBRA&in=texts", list[str]()
+        path, searched = "/search?q=ZEBRA", list[str]()
         while path:
             page = Html(client.get(path).text)
             searched += re.findall(r"Searched (\d) of 5", page.text)
@@ -115,12 +126,12 @@ def test_a_damaged_text_costs_only_itself_and_an_unknown_place_is_refused() -> N
     store.put(key, store.get(key)[:-9], overwrite=True)
     client = visitor(store)
 
-    page = Html(client.get("/find?q=zebra&in=texts").text)
+    page = Html(client.get("/search?q=zebra").text)
 
     assert "1 passage. Searched 2 of 2 sessions" in page.text
     assert f"not all texts were searched, {ref}: damaged." in page.text
-    for query in ("q=zebra&in=texts&after=nowhere", "q=!&in=texts"):
-        assert client.get(f"/find?{query}").status_code == 400
+    for query in ("q=zebra&after=nowhere", "q=!"):
+        assert client.get(f"/search?{query}").status_code == 400
 
 
 def test_a_search_that_finds_nothing_offers_the_next_one() -> None:
@@ -128,9 +139,9 @@ def test_a_search_that_finds_nothing_offers_the_next_one() -> None:
     ref = put(store, LINES)
     client = visitor(store)
     steps = {
-        "/find?q=zebra": "/find?q=zebra&in=texts",
-        "/find?q=zebra&in=texts": "/find?q=zebra",
-        f"{path_of('s')}/search?q=zebra": "/find?q=zebra&in=texts",
+        "/find?q=zebra": "/search?q=zebra",
+        "/search?q=zebra": "/find?q=zebra",
+        f"{path_of('s')}/search?q=zebra": "/search?q=zebra",
         f"{path_of('s', ref)}/search?q=zebra": f"{path_of('s')}/search?q=zebra",
         f"{path_of('s', ref)}/search": path_of("s"),
         f"{path_of('s', ref)}/outline": f"{path_of('s', ref)}/search",

@@ -166,11 +166,9 @@ def test_a_session_is_listed_with_the_title_of_its_newest_record_and_its_state()
     said = {name: row_of_session(page, name) for name in ("quiet", "busy", "emptied")}
     assert "new title" in said["busy"]
     assert "old title" not in said["busy"]
-    assert "live" in said["busy"]
     assert "pinned" in said["quiet"]
     assert "first title" in said["quiet"]
     assert "all deleted" in said["emptied"]
-    assert "live" not in said["emptied"]
 
 
 def row_of_session(page: str, name: str) -> str:
@@ -190,7 +188,6 @@ def test_a_session_of_a_conversation_alone_is_listed_and_its_page_leads_to_it(st
 
     said = row_of_session(client.get("/").text, "no records")
     assert "conversation" in said
-    assert "live" in said
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", said)
     assert f"{path_of('no records')}/conversation" in Html(client.get(path_of("no records")).text).links
     assert client.get(f"{path_of('no records')}/conversation").status_code == 200

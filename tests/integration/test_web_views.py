@@ -193,7 +193,7 @@ def test_a_tool_call_opens_with_its_arguments(store: MemoryStore) -> None:
     assert 'class="k">def<' in page
     assert Html(page).count("script") == 0
     assert '"""Add_two <b>numbers</b>."""' in Html(page).text
-    assert "1,000 more characters" in page
+    assert "1,000 further characters" in page
     assert "Show as arguments" in view(store, ref, page="1")
 
 

@@ -16,7 +16,7 @@ from offload.base import binary as binary_texts
 from offload.errors import ConfigError, StoreError
 from offload.maintenance.retention import delete, undelete
 from offload.maintenance.transfer import share
-from offload.reading.search import index as indexes
+from offload.reading.search import index as indexes, split_at_words
 from offload.storage.store import OffloadStore
 from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyStore
@@ -73,6 +73,22 @@ def test_words_identifiers_paths_and_text_without_spaces_are_found_by_their_part
 
     assert best.ref == ref
     assert text in best.text
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("file LINE", ["File", "file", "Line"]),
+        ("src/a.py", ["src", "a", "py"]),
+        ("\u65e5\u672c", ["\u65e5\u672c"]),
+        ("!", []),
+    ],
+)
+def test_the_words_of_a_query_are_marked_where_they_stand_alone(query: str, words: list[str]):
+    text = "readFile of read_file, outline, Line 3: src/a.py \u65e5\u672c\u8a9e"
+    parts = split_at_words(text, query)
+    assert "".join(parts) == text
+    assert parts[1::2] == words
 
 
 def test_a_passage_names_its_title_its_lines_and_the_call_that_reads_on():

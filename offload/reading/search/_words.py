@@ -23,6 +23,8 @@ _UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002ffff]+"
 )
 _PART = re.compile(r"[^\W_]+")
+# Where a word may begin or end, also within `readFile`.
+_EDGE = rf"(?:(?<![^\W_])|(?![^\W_])|{_HUMP.pattern})"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -54,6 +56,19 @@ def match_expression(query: str) -> str:
         terms |= dict.fromkeys(map(_quoted, [*parts, *_PART.findall(chunk)]))
         terms |= {f"{_quoted(run)} *": None for run in _UNSPACED.findall(chunk) if len(run) == 1}
     return " OR ".join([*terms][: 2 * MAX_QUERY_WORDS])
+
+
+def split_at_words(text: str, query: str) -> list[str]:
+    """Return the parts of a text; those at odd places are words of a query, as a search finds them.
+
+    A word that differs by an accent is found, but it is not a part.
+    """
+    words = [word for word in re.findall('"([^"]+)"', match_expression(query)) if " " not in word]
+    forms = "|".join(
+        re.escape(word) if _UNSPACED.fullmatch(word) else f"{_EDGE}(?i:{re.escape(word)}){_EDGE}"
+        for word in sorted(words, key=len, reverse=True)
+    )
+    return re.split(f"({forms})", text) if forms else [text]
 
 
 def _words(part: str) -> list[str]:

@@ -710,6 +710,26 @@ def test_33_a_line_in_the_history_is_no_text_and_its_file_is_kept(refs, tmp_path
     assert later.restore(out.messages) == whole
 
 
+@pytest.mark.parametrize("way", ["offload", "offload_history"])
+def test_33_a_line_that_a_user_pastes_as_a_message_is_sent_as_it_is(refs, tmp_path, way):
+    pasted = {"role": "user", "content": line_in(refs.tool_output(FILES, tool_name="bash"))[0]}
+
+    out = getattr(refs, way)([pasted])
+
+    assert out.messages == [pasted]
+    assert len(manifest(tmp_path)) == 1
+    assert ContextRefs(tmp_path / "root", "chat-1").restore(out.messages) == [pasted]
+
+
+def test_33_an_output_without_a_visible_character_has_a_placeholder_too(refs):
+    messages = [call("bash"), answer("\n" * 9000)]
+
+    out = refs.offload(messages)
+
+    assert shown_in(out.messages[1]).startswith("…\n\n[Bash output in context: ")
+    assert refs.restore(out.messages) == messages
+
+
 def test_34_messages_are_restored_exactly_in_another_process(refs, tmp_path):
     messages = [call("Bash"), answer(FILES + "\n\nExit Code: 0"), call("q", "c2"), answer(LISTING, "c2")]
 

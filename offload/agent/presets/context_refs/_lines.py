@@ -100,12 +100,13 @@ class RefLine(PlaceholderRenderer):
         return f"[Messages in context: {facts.ref}] ({size_of(facts.bytes)}) One per line, as JSON: {call}"
 
     def find_ref(self, text: str) -> str | None:
-        return ref_of_line(text)
+        # A line alone is a reference that somebody pasted: a placeholder has a preview before it.
+        return ref_of_line(text) if "\n" in text.strip() else None
 
 
 def _preview(text: str, chars: int) -> str:
     excerpt = _escaped(text[:chars]).rstrip("\n")
-    return f"{excerpt}\n\n" if excerpt else ""
+    return f"{excerpt or '…'}\n\n"
 
 
 def _escaped(text: str) -> str:

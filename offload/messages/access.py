@@ -122,7 +122,7 @@ def string_field(thing: Any, name: str, where: str, owner: str) -> str:
     """Return a field that must be a string; an error calls `thing` `owner`, and names its place `where`."""
     value = get(thing, name)
     if not isinstance(value, str):
-        got = f"{type(thing).__name__} with {value!r:.40}"
+        got = f"{type(thing).__name__} " + ("without it" if value is None else f"with {value!r:.40}")
         raise MessageError(f'{where}: {owner} must have a string "{name}", got {got}')
     return value
 

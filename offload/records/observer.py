@@ -247,5 +247,5 @@ def error_text(error: OffloadError) -> str:
         return f"{error.kind}, after {type(error.__cause__).__name__}"
     if isinstance(error, MessageError):
         place = _PLACE.match(str(error))
-        return f"{place[0] if place else 'a message'} is malformed"
+        return f"{place[0] if place else 'a message'} is malformed (the result's `errors` say why)"
     return str(error)

@@ -243,7 +243,7 @@ def test_what_cannot_be_stored_is_cut_if_that_is_asked_for_and_the_text_of_a_too
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("text", 'messages[1]: a message must have a string "role", got str'),
+        ("text", 'messages[1]: a message must have a string "role", got str without it'),
         ({"role": "user", "content": [{"no": "type"}]}, "messages[1].content[0]: a content block must have"),
         (
             {"role": "tool", "content": "x"},

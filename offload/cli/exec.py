@@ -13,7 +13,7 @@ import typer
 
 from offload import Offloader, OffloadError
 from offload.cli.child import run_child, unlogged, warn
-from offload.cli.options import FolderSessionOption, StoreOption
+from offload.cli.options import CommandStoreOption, FolderSessionOption
 from offload.cli.shell import quoted
 from offload.cli.stores import check_lasting, check_writable
 from offload.engine.placeholder import DefaultRenderer, PlaceholderFacts
@@ -55,7 +55,7 @@ class _ShellRenderer(DefaultRenderer):
 def exec_(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND")],
     *,
-    store: StoreOption = None,
+    store: CommandStoreOption = None,
     session: FolderSessionOption = None,
 ) -> None:
     """Run COMMAND; print its output, or store it and print a preview if it is large.

@@ -84,7 +84,7 @@ def log(
 
 def _log_sessions(store: OffloadStore, limit: int | None, *, as_json: bool) -> None:
     rows = sorted(_journals(store), key=lambda row: str(row["sent_at"] or ""), reverse=True)
-    note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
+    note = "" if rows else "; a session keeps them with Offloader(journal=True)"
     listed = rows[:limit]
     document = {"store": store.url, "sessions": listed, "is_more": len(listed) < len(rows)}
     summary = f"{count(len(listed), 'session')} with requests in {place_of(store)}{_rest(rows, listed)}{note}"

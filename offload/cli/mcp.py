@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError
-from offload.cli.options import FolderSessionOption, StoreOption
+from offload.cli.options import CommandStoreOption, FolderSessionOption, StoreOption
 from offload.cli.shell import quoted, words_of
 from offload.cli.stores import check_writable, open_session, store_at
 from offload.engine.settings.loader import load_config
@@ -93,7 +93,7 @@ def mcp_proxy(
     ] = None,
     http: HttpOption = None,
     name: NameOption = None,
-    store: StoreOption = None,
+    store: CommandStoreOption = None,
     session: FolderSessionOption = None,
     min_tokens: Annotated[
         int | None,

@@ -23,6 +23,11 @@ StoreOption = Annotated[
         help="Store path or URL, also as an argument [default: from settings].",
     ),
 ]
+# An argument after a command to run belongs to that command.
+CommandStoreOption = Annotated[
+    str | None,
+    typer.Option("--store", "-S", metavar="URL", help="Store path or URL [default: from settings]."),
+]
 SessionOption = Annotated[
     str | None, typer.Option("--session", "-s", metavar="NAME", help="Session name [default: all sessions].")
 ]

@@ -21,12 +21,12 @@ import typer
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import (
+    CommandStoreOption,
     FolderSessionOption,
     NoJournalOption,
     ShadowBudgetOption,
     ShadowOption,
     ShadowStopOption,
-    StoreOption,
     shadow_lines,
     shadow_plan,
 )
@@ -170,7 +170,7 @@ def wrap(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the provider [default: that of a known client].")
     ] = None,
-    store: StoreOption = None,
+    store: CommandStoreOption = None,
     session: FolderSessionOption = None,
     keeps_no_journal: NoJournalOption = False,
     shadow: ShadowOption = None,

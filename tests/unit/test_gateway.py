@@ -247,7 +247,6 @@ def test_texts_of_one_result_become_one_and_a_reminder_between_them_stays():
         with_result([PICTURE]),
         with_result(None),
         with_result(7),
-        with_result(LOG, is_error=True),
         with_result(LOG, "context_read"),
         with_result(LOG, "mcp__plugin_offload_store__context_grep"),
         with_result(LOG, "x_context_query"),

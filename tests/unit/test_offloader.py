@@ -283,11 +283,15 @@ def test_errors_of_tools_and_lists_of_items_stay_in_view(tmp_path, given, kind):
 
 
 @pytest.mark.parametrize(
-    ("messages", "item_type"),
-    [(conversation(name="Read"), "tool_result"), ([{"role": "user", "content": LOG}], "user_message")],
+    ("messages", "item_type", "action"),
+    [
+        (conversation(name="Read"), "tool_result", "wait"),
+        (conversation(is_error=True), "tool_result", "keep"),
+        ([{"role": "user", "content": LOG}], "user_message", "wait"),
+    ],
 )
-def test_a_file_and_a_text_of_the_user_stay_while_they_are_new_and_go_when_that_pays(
-    tmp_path, messages, item_type
+def test_a_file_an_error_and_a_text_of_the_user_stay_while_they_are_new_and_go_when_that_pays(
+    tmp_path, messages, item_type, action
 ):
     off = Offloader(tmp_path)
     given = [*messages]
@@ -298,7 +302,7 @@ def test_a_file_and_a_text_of_the_user_stay_while_they_are_new_and_go_when_that_
         [decision] = [
             each for each in out.decisions if each.item.item_type == item_type and each.item.chars > 99
         ]
-        assert decision.action == "wait"
+        assert decision.action == action
         given += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "Go on."}]
     then = off.offload(given)
 

@@ -180,10 +180,14 @@ def test_in_an_append_only_conversation_the_cost_decides_about_results_of_a_size
         assert policy.decide(item(tokens), is_bound=True).is_by_cost == (tokens == least)
 
 
-def test_the_cost_decides_about_no_error_and_no_stored_item() -> None:
+def test_the_cost_decides_about_errors_of_any_size_and_about_no_stored_item() -> None:
     policy = OffloadPolicy.preset("economy")
     assert policy.decide(item()).is_by_cost
-    kept: list[dict[str, Any]] = [{"is_error": True}, {"was_stored": True}, {"is_report": True}]
+    for tokens in (100, 5000):
+        error = item(tokens)._replace(is_error=True)
+        assert all(DEFAULT.decide(error, is_bound=is_bound).is_by_cost for is_bound in (False, True))
+        assert not OffloadPolicy(cost_plan="none").decide(error).is_by_cost
+    kept: list[dict[str, Any]] = [{"was_stored": True}, {"is_report": True}]
     for changes in kept:
         assert not policy.decide(item()._replace(**changes)).is_by_cost
 

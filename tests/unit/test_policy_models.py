@@ -137,7 +137,7 @@ def facts(**changes: Any) -> ItemFacts:
         ({}, "offload", False),
         ({"answers": 1}, "keep", False),
         ({"answers": 1, "was_stored": True}, "offload", False),
-        ({"is_error": True}, "keep", False),
+        ({"is_error": True}, "keep", True),
         ({"tool_name": "Read"}, "keep", True),
         ({"tool_name": "Read", "answers": 1}, "keep", False),
         ({"tool_name": "Read", "tokens": 740, "chars": 2600}, "keep", False),

@@ -59,6 +59,8 @@ def judge(rule: Rule, item: ItemFacts, limits: ItemLimits) -> Decision:
     """
     is_own_answer = is_answer(item.item_type, item.tool_name)
     shortfall = rule.shortfall(item)
+    # The model needs a short error to correct its call. A long one is mostly the output of a command.
+    is_small = shortfall is not None or item.is_error
     kept = _why_kept(rule, item, limits, is_own_answer=is_own_answer)
     is_exempt = kept is not None or item.media_type is not None or is_own_answer
     is_by_cost = False
@@ -69,12 +71,12 @@ def judge(rule: Rule, item: ItemFacts, limits: ItemLimits) -> Decision:
         action, reason = "offload", Reason(ReasonKind.ABOVE_CEILING, item.tokens, limits.ceiling or 0)
     else:
         action, reason = _by_rule(rule, item, limits, shortfall)
-        is_by_cost = not is_exempt and _is_by_cost(rule, item, limits, is_small=shortfall is not None)
+        is_by_cost = not is_exempt and _is_by_cost(rule, item, limits, is_small=is_small)
     return Decision(
         item=item,
         action=action,
         reason=reason,
-        preview_chars=_preview_chars(rule, item, limits, is_small=shortfall is not None),
+        preview_chars=_preview_chars(rule, item, limits, is_small=is_small),
         names_chars=_names_chars(item, limits),
         ref=None,
         tokens_after=item.tokens,
@@ -147,7 +149,7 @@ def _in_time(rule: Rule, item: ItemFacts) -> tuple[Action, Reason]:
 
 def _is_by_cost(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bool) -> bool:
     """Return whether the expected cost decides about an item that is neither kept nor too large."""
-    if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
+    if item.was_stored or item.is_report or rule.keep_recent:
         return False
     if limits.is_bound:
         if item.answers or item.item_type in WRITTEN_BY_MODEL:

@@ -35,7 +35,7 @@ class OffloadPolicy(LoadableSettings):
     """Rules that decide which items are offloaded.
 
     No rule offloads placeholders, pinned items, unfinished items or results that code reads; errors are
-    offloaded only above `max_view_tokens`.
+    offloaded above `max_view_tokens`, or by `cost_plan`.
 
     Attributes:
         types: rules by item type; other types keep their default rule.
@@ -69,11 +69,11 @@ class OffloadPolicy(LoadableSettings):
             "rewrite" offloads items later in any conversation; where a model binds its thinking, that after
             the first change is removed and stored.
         cost_plan: which items `Offloader.offload` offloads when that is expected to lower the input cost:
-            "small" results and arguments, below the threshold of their rule; "all", of any size; or
-            "none". What the model has seen is then offloaded in batches that pay, and `after_replies` counts
-            the replies since the last use of an item's file. Its preview has at most 300 characters, of what
-            the model wrote at most an eighth; of files that can only be offloaded unseen it has three times
-            `preview_chars`, and their names follow it.
+            "small" results and arguments, below the threshold of their rule, and errors; "all", of any size;
+            or "none". What the model has seen is then offloaded in batches that pay, and `after_replies`
+            counts the replies since the last use of an item's file. Its preview has at most 300 characters,
+            of what the model wrote at most an eighth; of files that can only be offloaded unseen it has three
+            times `preview_chars`, and their names follow it.
             The default is "small"; for a policy that sets `types` or `tools` it is "none".
     """
 

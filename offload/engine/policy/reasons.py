@@ -41,7 +41,7 @@ class ReasonKind(StrEnum):
     # By the rule.
     ABOVE_CEILING = "above_ceiling", "{size} tokens, above max_view_tokens ({limit})"
     STORED_BEFORE = "stored_before", "offloaded before"
-    TOOL_ERROR = "tool_error", "errors are kept"
+    TOOL_ERROR = "tool_error", "an error, which the model should see"
     TOO_SMALL = "too_small", "{size} {name}, fewer than {limit}"
     LATER = "later", "offloaded after {replies}"
     RECENT = "recent", "one of the last {count} results of its tool"

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 
 from offload.engine.items import Slot, State
 from offload.engine.policy import Decision, ItemFacts
-from offload.engine.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate, CostPlan
+from offload.engine.policy.cost import (
+    READS_OF_FILES,
+    READS_OF_RESULTS,
+    RESULT_LEFT_ALONE,
+    Candidate,
+    CostPlan,
+)
 from offload.engine.policy.groups import over_ceiling, saving, swept
 from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.policy.tool_names import shows_file
@@ -74,7 +80,7 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
         slot,
         facts.tokens,
         freed,
-        waits=rule.after_replies or LEFT_ALONE,
+        waits=rule.after_replies or RESULT_LEFT_ALONE,
         # A result that can be offloaded later is shown first, unless the policy wants the lowest cost.
         is_unseen=not is_ruled and (turn.is_bound or (policy.cost_plan == "all" and not rule.after_replies)),
         reads=READS_OF_FILES if is_file else READS_OF_RESULTS,

@@ -31,7 +31,7 @@ from offload import (
     explain,
 )
 from offload.engine.placeholder import DefaultRenderer
-from offload.engine.policy.cost import LEFT_ALONE
+from offload.engine.policy.cost import LEFT_ALONE, RESULT_LEFT_ALONE
 from offload.records.codec import CODECS
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
@@ -283,20 +283,20 @@ def test_errors_of_tools_and_lists_of_items_stay_in_view(tmp_path, given, kind):
 
 
 @pytest.mark.parametrize(
-    ("messages", "item_type", "action"),
+    ("messages", "item_type", "action", "replies"),
     [
-        (conversation(name="Read"), "tool_result", "wait"),
-        (conversation(is_error=True), "tool_result", "keep"),
-        ([{"role": "user", "content": LOG}], "user_message", "wait"),
+        (conversation(name="Read"), "tool_result", "wait", LEFT_ALONE),
+        (conversation(is_error=True), "tool_result", "keep", RESULT_LEFT_ALONE),
+        ([{"role": "user", "content": LOG}], "user_message", "wait", LEFT_ALONE),
     ],
 )
 def test_a_file_an_error_and_a_text_of_the_user_stay_while_they_are_new_and_go_when_that_pays(
-    tmp_path, messages, item_type, action
+    tmp_path, messages, item_type, action, replies
 ):
     off = Offloader(tmp_path)
     given = [*messages]
 
-    for _ in range(LEFT_ALONE):
+    for _ in range(replies):
         out = off.offload(given)
         assert out.messages == given
         [decision] = [

@@ -32,8 +32,9 @@ LEAST_IN_BATCH, MADE_PER_REQUEST = 10, 4
 # A hidden text is read back m * h / (h + H) times, where h are the hidden tokens: the model returns to a file
 # that it read, and quotes it, more often than to the output of another tool.
 READS_OF_FILES, READS_OF_RESULTS, HIDDEN_TOKENS = 8.0, 2.0, 8000
-# Replies without a use of a text or its file, after which the model seldom quotes it.
-LEFT_ALONE = 9
+# Replies without a use of a text or its file, after which the model seldom quotes it; and replies after which
+# it seldom needs a result that shows no file, or what it read back.
+LEFT_ALONE, RESULT_LEFT_ALONE = 9, 3
 # Tokens of the call that reads back and of its answer, mostly the lines that a search finds.
 ANSWER_TOKENS = 150
 # An item that was left alone for so long that it may be offloaded is read back less often, by this share.

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from offload.base.schema import merge
 from offload.engine.policy._rules import Rule
-from offload.engine.policy.cost import LEFT_ALONE
+from offload.engine.policy.cost import LEFT_ALONE, RESULT_LEFT_ALONE
 from offload.engine.policy.facts import PolicyName
 from offload.errors import PolicyError, did_you_mean
 from offload.records.record.header import OffloadableType
@@ -31,7 +31,7 @@ TYPES: dict[OffloadableType, Rule] = {
 READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_replies=LEFT_ALONE)
 # The model reads the answer of a retrieval tool in full first. The records have its text, so its placeholder
 # needs no preview.
-ANSWERS = Rule(min_tokens=200, after_replies=3, preview_chars=0)
+ANSWERS = Rule(min_tokens=200, after_replies=RESULT_LEFT_ALONE, preview_chars=0)
 
 # Where all is offloaded sooner, and where what may be quoted is kept for longer.
 _SOON, _LONG = 5, 36

@@ -384,17 +384,20 @@ def mistakes(drawn: Drawn) -> list[str]:
         return ["a doubtful line of names is not said"]
     if drawn.is_ragged:
         return [] if any("more cells than columns" in note for note in said) else ["a long row is not said"]
-    if len(rows) != len(drawn.columns[0].cells):
-        return [f"{len(rows)} rows, not {len(drawn.columns[0].cells)}"]
+    columns = drawn.columns
+    if any("lines that are not rows" in note for note in said):
+        columns = without_words_alone(columns)
+    if len(rows) != len(columns[0].cells):
+        return [f"{len(rows)} rows, not {len(columns[0].cells)}"]
     found = [
         f"{column.name}: {value!r} for {text!r}"
-        for at, column in enumerate(drawn.columns)
+        for at, column in enumerate(columns)
         for (text, expected), value in zip(column.cells, (row[at] for row in rows), strict=True)
         if not is_same(value, text, expected)
     ]
     found += [
         f"{column.name} is text, which is not said"
-        for at, column in enumerate(drawn.columns)
+        for at, column in enumerate(columns)
         if all(isinstance(value, int | float) for _, value in column.cells)
         and any(isinstance(row[at], str) for row in rows)
         and not any(f"{column.name} is text" in note for note in said)
@@ -402,12 +405,20 @@ def mistakes(drawn: Drawn) -> list[str]:
     spelled = {name.removesuffix("_text"): at for at, name in enumerate(names) if at >= len(expected)}
     found += [
         f"{column.name} loses how {text!r} is written"
-        for column in drawn.columns
+        for column in columns
         if column.name in spelled
         for (text, _), row in zip(column.cells, rows, strict=True)
         if text and row[spelled[column.name]] not in (text, json.loads(text) if text.isdigit() else text)
     ]
     return found
+
+
+def without_words_alone(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns without the rows of a first cell alone: such a line may be anything."""
+    rows = [
+        row for row in zip(*(column.cells for column in columns), strict=True) if any(t for t, _ in row[1:])
+    ]
+    return [Column(column.name, [row[at] for row in rows]) for at, column in enumerate(columns)]
 
 
 def draw(kind: str, number: int) -> Drawn:

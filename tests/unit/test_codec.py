@@ -352,6 +352,17 @@ def test_a_small_record_costs_one_fetch(small: bytes) -> None:
     assert fetch.sizes == [len(small)]
 
 
+def test_a_seek_table_of_more_than_64_kib_costs_one_more_fetch_of_its_size() -> None:
+    text, chunks = "a" * 256 * 1024, 5000
+    size = len(text) * chunks
+    counts = {"bytes": size, "chars": size, "lines": 1, "tokens": size // 4, "sha256": bytes(32)}
+    body = build(text, [(frame(text.encode()), len(text))] * chunks, counts=counts)
+    fetch = CountingFetch(body)
+    assert get_codec("zstd").open(fetch).counts.bytes == size
+    assert fetch.sizes[0] == 64 * 1024 < fetch.sizes[1] < 150_000 < len(body)
+    assert len(fetch.sizes) == 2
+
+
 def test_a_stream_of_a_large_record_fetches_every_byte_once_and_8_mib_at_a_time(
     large: bytes, large_text: str
 ) -> None:

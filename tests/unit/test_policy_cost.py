@@ -96,7 +96,9 @@ def leaves(freed: int, *, is_cold: bool = False, marks: int | None = None, **mom
     pass_turns(costs, earlier, tokens=0)
     costs.add(before)
     costs.add(first, is_reply=first > 0)
-    costs.add(freed + 60, [item(tokens=freed + 60, freed=freed, **fields)])
+    beside = fields.pop("beside", 0)
+    items = [item("b", beside, waits=1000), item(tokens=freed + 60, freed=freed, **fields)]
+    costs.add(sum(i.tokens for i in items), items)
     pass_turns(costs, turns, each)
     return "a" in costs.leaving(is_cold=is_cold)
 
@@ -121,6 +123,7 @@ def leaves(freed: int, *, is_cold: bool = False, marks: int | None = None, **mom
         (19_348, {"turns": 3, "marks": 1, "first": 100}),
         (34_358, {"turns": 30, "marks": 1, "first": 100}),
         (12_003, {"turns": 30, "first": 100}),
+        (17_565, {"turns": 10, "beside": 203}),
     ],
     ids=str,
 )
@@ -128,6 +131,17 @@ def test_an_item_that_was_sent_leaves_from_the_size_on_that_pays(
     smallest: int, moment: dict[str, Any]
 ) -> None:
     assert [leaves(size, **moment) for size in (smallest - 1, smallest)] == [False, True]
+
+
+def test_items_are_weighed_in_every_reply_and_128_of_them_in_every_second() -> None:
+    def are_weighed(items: int, turns: int) -> bool:
+        costs = Plan()
+        costs.add(6000 * items, [item(f"{n}") for n in range(items)])
+        pass_turns(costs, turns)
+        return costs.leaving() != []
+
+    assert [are_weighed(127, turns) for turns in (5, 6)] == [True, True]
+    assert [are_weighed(128, turns) for turns in (5, 6)] == [False, True]
 
 
 def test_items_leave_together_in_rare_batches() -> None:

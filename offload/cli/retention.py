@@ -182,9 +182,9 @@ def du(
     there = [row for row in rows if not row["is_deleted"]]
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}
-    listed = [*rows, {"session": "(all)", **total, "last_use": None}] if len(rows) > 1 else rows
+    shown = [*rows, {"session": "(all)", **total, "last_use": None}] if len(rows) > 1 else rows
     print_report(
-        [{name: value for name, value in row.items() if name != "is_deleted"} for row in listed],
+        [{name: value for name, value in row.items() if name != "is_deleted"} for row in shown],
         f"{count(total['records'], 'record')} in {count(len(there), 'session')} of {place_of(opened)}",
         as_json=as_json,
         document={"store": opened.url, "sessions": rows, "total": total},

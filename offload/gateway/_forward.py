@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from offload.engine.binding import ThinkingRefusal
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import Events, OwnCall, Reply, data_of
+from offload.gateway._apis.base import OwnCall, Reply
 from offload.gateway._codings import Decoder
+from offload.gateway._events import Events, data_of
 from offload.gateway._exchange import (
     MOST_BYTES,
     ClientGoneError,

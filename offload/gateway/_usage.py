@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from offload.gateway._apis.anthropic import OpenBlock
-from offload.gateway._apis.base import Events, data_of
 from offload.gateway._codings import decoder
+from offload.gateway._events import Events, data_of
 
 # Longer answers are not read.
 _MOST_BYTES = 8 * 1024 * 1024

@@ -17,8 +17,7 @@ import pytest
 import zstandard
 from gateways import HEADERS, LOG, REPLY, ask, body_of, opened, providing, running, turns, wired, written
 
-from offload.gateway import _exchange
-from offload.gateway._apis import base
+from offload.gateway import _events, _exchange
 
 PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions", "/v1/files"]
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -534,7 +533,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_of_the_api_and_is_not_taken
 @every_stream
 @with_tools_or_without
 def test_an_event_that_is_too_large_is_an_error_of_the_api(off, kind, has_tools, monkeypatch):
-    monkeypatch.setattr(base, "_MOST_BYTES", 100_000)
+    monkeypatch.setattr(_events, "_MOST_BYTES", 100_000)
     path, body, events = asked_in(kind, has_tools=has_tools)
     with providing() as upstream, running(upstream.url, off) as url:
         upstream.answer = lambda provider: provider.say(

@@ -15,8 +15,8 @@ from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.base import json_reader
-from offload.gateway import _spans
-from offload.gateway._apis import CALLS_OF, base
+from offload.gateway import _events, _spans
+from offload.gateway._apis import CALLS_OF
 from offload.gateway._edits import edited
 from offload.gateway._incoming import APIS, api_of
 from offload.gateway._parsed import ElsewhereError, read_request
@@ -673,7 +673,7 @@ def _deltas(api: str) -> list[Any]:
 def test_the_parts_of_a_streamed_reply_are_joined_once(api, monkeypatch):
     events = _deltas(api)
     left = [*events]
-    monkeypatch.setattr(base, "data_of", lambda _: left.pop(0))
+    monkeypatch.setattr(_events, "data_of", lambda _: left.pop(0))
     reply = CALLS_OF[api].reply((), is_stream=True)
     assert reply.feed(b"data: x\n\n" * len(events)) != b""
     assert left == []

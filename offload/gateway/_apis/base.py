@@ -10,19 +10,17 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from offload.gateway._events import Events
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import signed_thinking, thinking_key
 from offload.reading.tools._definitions import Format
 
 Json = dict[str, Any]
-# An event of a stream ends with an empty line; a line ends with CR, LF or both.
-_END_OF_EVENT = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
-_BYTE_ORDER = b"\xef\xbb\xbf"
 # Claude Code reminds the model in any message; Gemini CLI begins with the date and the files of the folder.
 _REMINDS = ("<system-reminder>", "<session_context>")
 _REMINDER = re.compile(r"\s*<(system-reminder|session_context)>.*?</\1>\s*", re.DOTALL)
-_MOST_BYTES, _MOST_OF_WHOLE = 32 * 1024 * 1024, 128 * 1024 * 1024
+_MOST_OF_WHOLE = 128 * 1024 * 1024
 # Fields of a block of text that the model does not read.
 _OF_TEXT = {"type", "annotations", "logprobs", "cache_control"}
 # Errors of looking for something in an answer of another form.
@@ -457,74 +455,6 @@ class StreamedReply(Reply):
     def _next_answer(self) -> None:
         super()._next_answer()
         self._last, self._indexes, self._ahead = b"", {}, None
-
-
-class Events:
-    """A stream of events, cut where each ends."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-        # No event ends before this place; the mark of an end may itself be cut.
-        self._searched = 0
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the events that are complete, as they came.
-
-        Raises `ValueError` if the rest was too large before.
-        """
-        self.check_size()
-        self._kept += data
-        start = 0
-        for match in _END_OF_EVENT.finditer(self._kept, self._searched):
-            yield bytes(self._kept[start : match.end()])
-            start = match.end()
-        del self._kept[:start]
-        self._searched = max(0, len(self._kept) - 3)
-
-    def check_size(self) -> None:
-        """Raise `ValueError` if an event has too many bytes."""
-        if len(self._kept) > _MOST_BYTES:
-            raise ValueError(f"an event of the provider has more than {_MOST_BYTES} bytes")
-
-    def data(self, event: bytes) -> Any:
-        """Return the JSON of an event, None if it has none."""
-        return data_of(event)
-
-    def passed(self, event: bytes) -> bytes:
-        """Return an event for the client, unchanged."""
-        return event
-
-    def written(self, value: Json) -> bytes:
-        """Return an event without a name."""
-        return event_of(value, is_named=False)
-
-    def end(self) -> bytes:
-        """Return what ends a stream besides its last event."""
-        return b""
-
-    def rest(self) -> bytes:
-        """Return what follows the last event. Raises `ValueError` if that is too large."""
-        self.check_size()
-        rest, self._kept, self._searched = bytes(self._kept), bytearray(), 0
-        return rest
-
-
-def data_of(event: bytes) -> Any:
-    """Return the JSON of an event, None if it has none."""
-    lines = event.removeprefix(_BYTE_ORDER).splitlines()
-    lines = [line[5:].strip() for line in lines if line.startswith(b"data:")]
-    try:
-        return json.loads(b"\n".join(lines)) if lines else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def event_of(data: Json, *, is_named: bool = True) -> bytes:
-    """Return an event."""
-    name = f"event: {data['type']}\n" if is_named else ""
-    return f"{name}data: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n".encode(
-        errors="surrogatepass"
-    )
 
 
 def is_notice(message: Any) -> bool:

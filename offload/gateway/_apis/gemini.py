@@ -21,7 +21,6 @@ from typing import Any
 
 from offload.gateway._apis.base import (
     ApiCalls,
-    Events,
     Json,
     OwnCall,
     Reply,
@@ -30,10 +29,10 @@ from offload.gateway._apis.base import (
     WholeReply,
     digest_of,
     dumped,
-    event_of,
     summed,
     without_reminders,
 )
+from offload.gateway._events import Events, event_of
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Place, Places, read
 from offload.gateway._views import RESPONSES, as_list

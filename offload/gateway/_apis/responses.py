@@ -24,12 +24,12 @@ from offload.gateway._apis.base import (
     WholeReply,
     digest_of,
     dumped,
-    event_of,
     is_notice,
     key_of_thinking,
     summed,
     without_reminders,
 )
+from offload.gateway._events import event_of
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.gateway._views import as_list

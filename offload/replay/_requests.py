@@ -29,9 +29,9 @@ class RequestCost(NamedTuple):
     predicted: Prediction | None = None
 
 
-def costs_of(requests: Iterable[SentRequest], prices: Prices | None = None) -> Iterator[RequestCost]:
-    """Yield the cost of each request of a timeline, in order; prices are the known ones by default."""
-    prices, requests = prices or Prices(), [*requests]
+def costs_of(requests: Iterable[SentRequest]) -> Iterator[RequestCost]:
+    """Yield the cost of each request of a timeline, in order, at the known prices."""
+    prices, requests = Prices(), [*requests]
     keys = [(request.model, request.time.date()) for request in requests]
     cards = {key: _card(prices, *key) for key in keys}
     pairs = [*pairwise([None, *requests])]

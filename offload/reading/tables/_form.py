@@ -202,14 +202,12 @@ class LineReader(NamedTuple):
         return sum(bool(self.cut(line)) for line in filled) / len(filled) if filled else 1.0
 
 
-def fitted(
-    cells: Sequence[str], width: int, number: int, remarks: Remarks, unit: str = "line"
-) -> list[str | None]:
-    """Return a row with as many cells as there are columns; `number` is its place, for remarks."""
+def fitted(cells: Sequence[str], width: int, number: int, remarks: Remarks) -> list[str | None]:
+    """Return a row with as many cells as there are columns; `number` is its line, for remarks."""
     if len(cells) > width:
-        remarks.add("rows with more cells than columns, cut", number, unit, is_misfit=True)
+        remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
     elif len(cells) < width:
-        remarks.add("short rows, filled with NULL", number, unit, is_misfit=True)
+        remarks.add("short rows, filled with NULL", number, is_misfit=True)
     return [*cells[:width], *[None] * (width - len(cells))]
 
 

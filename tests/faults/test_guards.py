@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 from kit.conversation import has_left, last_results, one_turn
+from kit.store import ActingStore
 from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.engine.placeholder import DefaultRenderer
 from offload.engine.policy import Decision, ItemFacts, Reason, ReasonKind
 from offload.engine.policy.groups import over_ceiling
-from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 KEY = "AKIA" + "A1B2C3D4" * 2
@@ -171,15 +171,12 @@ CEILING = OffloadPolicy(
 @pytest.mark.parametrize("fault", ["veto", "store", "redact"])
 def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
     large, middle, small = ("".join(f"{word} {n}\n" for n in range(count)) for word, count in SIZES)
+    hit: list[str] = []
 
-    class Refusing(WrapperStore):
-        def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-            if fault == "store" and key.startswith("r/") and not self.is_hit:
-                self.is_hit = True
-                raise RuntimeError("no room")
-            super().put(key, data, overwrite=overwrite)
-
-        is_hit = False
+    def refuse_the_first(verb: str, key: str) -> None:
+        if (verb, fault) == ("put", "store") and key.startswith("r/") and not hit:
+            hit.append(key)
+            raise RuntimeError("no room")
 
     def redact(text: str) -> str:
         if fault == "redact" and text == large:
@@ -187,7 +184,7 @@ def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
         return text
 
     off = Offloader(
-        Refusing(MemoryStore()),
+        ActingStore(MemoryStore(), refuse_the_first),
         policy=CEILING,
         redact=redact,
         should_offload=lambda item: fault != "veto" or item.chars != len(large),

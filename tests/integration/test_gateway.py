@@ -41,6 +41,7 @@ from gateways import (
     wait_for,
 )
 from kit.conversation import answer_to, from_model, from_user, tool_use
+from kit.store import ActingStore, waiting
 
 from offload import (
     OffloadError,
@@ -535,13 +536,7 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     monkeypatch.setattr(_turns, "DEADLINE", 0.2)
     monkeypatch.setattr(_turns, "BOUND_DEADLINE", 0.2)
     released = threading.Event()
-
-    class Hanging(WrapperStore):
-        def put(self, key, data, *, overwrite=False):
-            released.wait(20)
-            super().put(key, data, overwrite=overwrite)
-
-    slow = opened(Hanging(off.store), session="s")
+    slow = opened(ActingStore(off.store, waiting(released, "put")), session="s")
     body = body_of(turns(2))
     with running(upstream.url, slow) as gateway:
         ask(gateway + PATH, body)
@@ -704,26 +699,6 @@ def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(ups
     assert left(upstream.seen[0]) == 5
 
 
-class CountingStore(WrapperStore):
-    """Notes its operations; one read of many objects counts for each of them."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.asked = []
-
-    def put(self, key, data, *, overwrite=False):
-        self.asked.append(f"put {key}")
-        super().put(key, data, overwrite=overwrite)
-
-    def get(self, key, *, start=0, end=None):
-        self.asked.append(f"get {key}")
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix="", *, after=""):
-        self.asked.append(f"keys {prefix}")
-        return super().keys(prefix, after=after)
-
-
 def agent_of(upstream, model, *, is_hiding):
     """Return the messages of a client that grow with each reply to `turn`, and `turn` itself.
 
@@ -772,7 +747,7 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
     def fresh():
         return opened(store, session="s", journal=journal)
 
-    store = CountingStore(open_store(tmp_path / "store"))
+    store = ActingStore(open_store(tmp_path / "store"))
     turn = agent_of(upstream, model, is_hiding=is_hiding)
     with running(upstream.url, fresh()) as gateway:
         for _ in range(count):
@@ -781,7 +756,7 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
     answer = upstream.answer
 
     def note(provider):
-        seen.append([*store.asked])
+        seen.append([" ".join(asked) for asked in store.asked])
         answer(provider)
 
     upstream.answer = note
@@ -980,22 +955,17 @@ def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_th
 
 def test_an_answer_passes_while_the_look_for_its_records_hangs_or_fails(upstream, off, monkeypatch):
     monkeypatch.setattr(_turns, "DEADLINE", 0.2)
-    released = threading.Event()
+    released, store = threading.Event(), ActingStore(off.store)
 
-    class Odd(WrapperStore):
-        is_odd = False
+    def hang_and_fail(verb, _key):
+        if verb == "keys":
+            released.wait(20)
+            raise RuntimeError("out of order")
 
-        def keys(self, prefix="", *, after=""):
-            if self.is_odd:
-                released.wait(20)
-                raise RuntimeError("out of order")
-            return super().keys(prefix, after=after)
-
-    store = Odd(off.store)
     messages = turns(5)
     with running(upstream.url, opened(store, session="s")) as gateway:
         ask(gateway + PATH, body_of(messages[:9]))
-        store.is_odd = True
+        store.act = hang_and_fail
         answers = [ask(gateway + PATH, body_of(messages[:9])) for _ in range(3)]
         released.set()
         while not status(gateway)["failures"]:

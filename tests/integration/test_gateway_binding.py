@@ -17,6 +17,7 @@ import zstandard
 from _binding import HEADER
 from _provider import Provider, serving
 from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running
+from kit.store import ActingStore, failing, waiting
 from recorded import each, needed
 from strength import thinned
 
@@ -24,7 +25,6 @@ from offload import Offloader, OffloadPolicy, RecordInfo, StoreError, open_store
 from offload.gateway import _threads, _turns
 from offload.replay import Transcript, load
 from offload.storage.store import OffloadStore
-from offload.storage.wrappers import WrapperStore
 from offload.testing import FaultyStore
 
 BOUND, EDITABLE = "claude-opus-5-5", "claude-opus-5"
@@ -227,40 +227,23 @@ def replay(session: Transcript, provider: Provider, store: str) -> None:
 # The store
 
 
-class Failing(WrapperStore):
-    """A store that takes nothing while it is broken."""
-
-    is_broken = False
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        if self.is_broken:
-            raise StoreError("the disk is full")
-        super().put(key, data, overwrite=overwrite)
-
-
 def test_results_that_left_stay_out_while_the_store_fails(provider: Provider, store: str) -> None:
-    failing = Failing(open_store(store))
+    full = ActingStore(open_store(store))
     agent = Agent(provider)
-    with gateway(provider, failing) as url:
+    with gateway(provider, full) as url:
         for n in range(16):
-            failing.is_broken = n % 4 == 3
+            full.act = failing(StoreError("the disk is full"), "put") if n % 4 == 3 else None
             agent.turn(url, LOG * 3)
 
     assert provider.refused == 0
     assert 0 < len(replaced(agent.arrived)) < 15
 
 
-class Slow(WrapperStore):
-    """A store whose writes wait while it is held."""
-
-    def __init__(self, store: OffloadStore) -> None:
-        super().__init__(store)
-        self.is_free = threading.Event()
-        self.is_free.set()
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self.is_free.wait(20)
-        super().put(key, data, overwrite=overwrite)
+def slow_store(store: str) -> tuple[OffloadStore, threading.Event]:
+    """Return a store whose writes wait while an event is not set."""
+    is_free = threading.Event()
+    is_free.set()
+    return ActingStore(open_store(store), waiting(is_free, "put")), is_free
 
 
 def records(store: str) -> list[RecordInfo]:
@@ -277,14 +260,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_that_hangs_never_changes_what_thinking_was_made_behind(
     provider: Provider, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Slow(open_store(store))
+    slow, is_free = slow_store(store)
     agent = Agent(provider)
     with gateway(provider, slow) as url:
         for n in range(7):
-            (slow.is_free.set if n < 5 else slow.is_free.clear)()
+            (is_free.set if n < 5 else is_free.clear)()
             agent.turn(url, LOG * 3)
         stored = len(records(store))
-        slow.is_free.set()
+        is_free.set()
         while len(records(store)) == stored:
             time.sleep(0.01)
         # A busy machine would be late in the last request too, which the next gateway cannot know.
@@ -305,12 +288,12 @@ def test_a_bound_conversation_waits_longer_for_the_store(
     provider: Provider, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_turns, "BOUND_DEADLINE", 20)
-    slow = Slow(open_store(store))
+    slow, is_free = slow_store(store)
     agent = Agent(provider)
     with gateway(provider, slow) as url:
         agent.turn(url, LOG * 3)
-        slow.is_free.clear()
-        threading.Timer(0.5, slow.is_free.set).start()
+        is_free.clear()
+        threading.Timer(0.5, is_free.set).start()
         agent.turn(url)
 
     assert replaced(agent.arrived) == [0]
@@ -344,7 +327,7 @@ def test_tokens_are_counted_of_what_is_sent(provider: Provider, store: str) -> N
 
 
 def test_a_result_that_was_stored_ahead_asks_no_store_in_the_path(provider: Provider, store: str) -> None:
-    slow = Slow(open_store(store))
+    slow, is_free = slow_store(store)
     agent = Agent(provider, EDITABLE)
     with gateway(provider, slow, policy=OffloadPolicy(cost_plan="none")) as url:
         for n in range(4):
@@ -352,10 +335,10 @@ def test_a_result_that_was_stored_ahead_asks_no_store_in_the_path(provider: Prov
             # The first two requests have nothing that leaves.
             while n > 1 and len(records(store)) < n:
                 time.sleep(0.01)
-        slow.is_free.clear()
+        is_free.clear()
         agent.send(url)
         late = status(url)["late"]
-        slow.is_free.set()
+        is_free.set()
 
     assert late == 0
     assert replaced(agent.arrived) == [0, 1, 2]

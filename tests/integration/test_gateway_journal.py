@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait_for
+from kit.store import ActingStore, failing
 
-from offload import Offloader
+from offload import Offloader, open_store
 from offload.errors import StoreUnavailableError
 from offload.gateway import _threads
 from offload.maintenance.jobs import verify
@@ -18,7 +19,6 @@ from offload.records import index
 from offload.records.journal import writer
 from offload.records.journal.reader import Journal
 from offload.records.session.reader import SessionReader
-from offload.storage.wrappers import WrapperStore
 
 
 @pytest.fixture
@@ -187,15 +187,9 @@ def test_an_error_of_the_provider_is_no_request_of_the_timeline(upstream, off):
     assert [request.messages for request in timeline(off)] == [3, 5]
 
 
-class NoJournals(WrapperStore):
-    def put(self, key, data, *, overwrite=False):
-        if key.startswith("j/"):
-            raise StoreUnavailableError("the bucket is closed")
-        super().put(key, data, overwrite=overwrite)
-
-
 def test_a_store_that_takes_no_journal_costs_no_request(upstream, tmp_path, caplog):
-    off = Offloader(NoJournals(Offloader(tmp_path / "store").store), session="gateway", journal=True)
+    closed = failing(StoreUnavailableError("the bucket is closed"), "put", part="j/")
+    off = Offloader(ActingStore(open_store(tmp_path / "store"), closed), session="gateway", journal=True)
     with sending(upstream, off) as send:
         for count in range(1, 4):
             assert send(turns(count)).json == REPLY

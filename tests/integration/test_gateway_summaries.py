@@ -11,13 +11,13 @@ import pytest
 from _provider import Provider, serving
 from formats import exchange
 from gateways import LOG, ask, providing, running
+from kit.store import ActingStore, failing
 from talking import FIELDS, KINDS, READERS, Json, path_of, request_of, results_of, user_of
 
 from offload import Offloader, OffloadPolicy, open_store
 from offload.errors import StoreUnavailableError
 from offload.reading.timeline import Timeline
 from offload.storage.store import OffloadStore
-from offload.storage.wrappers import WrapperStore
 
 ASK = "Summarize the conversation above for a handover."
 NAMED = {"session_id": "s1"}
@@ -187,23 +187,10 @@ def test_a_new_result_above_the_ceiling_is_replaced_and_others_are_not(provider,
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_store_that_is_down_changes_nothing_that_was_sent(provider, tmp_path, is_restarted):
-    class Down(WrapperStore):
-        is_down = False
-
-        def keys(self, prefix: str = "", *, after: str = "") -> Any:
-            if self.is_down:
-                raise StoreUnavailableError("down")
-            return super().keys(prefix, after=after)
-
-        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-            if self.is_down:
-                raise StoreUnavailableError("down")
-            return super().get(key, start=start, end=end)
-
-    client, store = Client(provider, "messages"), Down(open_store(tmp_path))
+    client, store = Client(provider, "messages"), ActingStore(open_store(tmp_path))
     with gateway(provider, store) as url:
         client.work(url, HIDDEN)
-        sent, store.is_down = client.last, True
+        sent, store.act = client.last, failing(StoreUnavailableError("down"), "keys", "get")
         summary = [] if is_restarted else client.summarize(url)
     if is_restarted:
         with gateway(provider, store) as url:
@@ -240,20 +227,13 @@ def test_thinking_that_only_a_summary_request_must_lack_holds_in_the_conversatio
 
 @pytest.mark.parametrize("messages", [[], [{"role": "assistant", "content": "Hello."}]])
 def test_a_request_without_tools_and_results_passes_as_it_is_and_asks_no_store(provider, tmp_path, messages):
-    asked = []
-
-    class Noting(WrapperStore):
-        def keys(self, prefix: str = "", *, after: str = "") -> Any:
-            asked.append(prefix)
-            return super().keys(prefix, after=after)
-
-    client = Client(provider, "messages")
+    client, store = Client(provider, "messages"), ActingStore(open_store(tmp_path))
     client.messages += messages
     provider.answer = lambda _: [SAID]
-    with gateway(provider, Noting(open_store(tmp_path))) as url:
+    with gateway(provider, store) as url:
         client.summarize(url)
     assert client.last == [*client.messages, user_of("messages", ASK)]
-    assert asked == []
+    assert [key for verb, key in store.asked if verb == "keys"] == []
 
 
 def test_interactions_of_gemini_are_rewritten_with_tools_of_the_client_and_repeated_in_a_summary(tmp_path):

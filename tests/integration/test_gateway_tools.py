@@ -22,6 +22,7 @@ import pytest
 import zstandard
 from _provider import Provider, _events, _Handler, _reply, _response_events, serving
 from gateways import HEADERS, LOG, ask, connection, providing, running
+from kit.store import ActingStore, waiting
 from pydantic import BaseModel
 from talking import (
     DOCUMENTS,
@@ -49,7 +50,7 @@ from offload.maintenance.retention import delete
 from offload.maintenance.transfer import copy_session
 from offload.reading.timeline import Timeline
 from offload.storage.store import OffloadStore
-from offload.storage.wrappers import EncryptingStore, WrapperStore
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyStore
 
 BOUND = "claude-opus-5-5"
@@ -718,17 +719,11 @@ def test_a_store_that_hangs_is_answered_in_words_after_a_while(provider, tmp_pat
     monkeypatch.setattr(_own_tools, "CALL_SECONDS", 0.2)
     monkeypatch.setattr("offload.gateway._own_tools.DEADLINE", 0.2)
     released = threading.Event()
-
-    class Hanging(WrapperStore):
-        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-            released.wait(20)
-            return super().get(key, start=start, end=end)
-
     inner = open_store(str(tmp_path / "store"))
     off = Offloader(inner, session="gateway")
     off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
     agent = Agent(provider)
-    with gateway(provider, Hanging(inner)) as url:
+    with gateway(provider, ActingStore(inner, waiting(released, "get"))) as url:
         agent.send(url, [call(1, "context_read", id=off.records()[0].ref)], [said("Done.")])
         released.set()
     assert "cannot be read now" in json.dumps(agent.last)
@@ -736,15 +731,10 @@ def test_a_store_that_hangs_is_answered_in_words_after_a_while(provider, tmp_pat
 
 def test_replies_at_once_with_one_beginning_store_each_of_their_calls_once(store):
     released = threading.Event()
-
-    class Gated(WrapperStore):
-        def put(self, key, data, *, overwrite=False):
-            released.wait(20)
-            puts.append(key)
-            super().put(key, data, overwrite=overwrite)
+    gated = ActingStore(open_store(store), waiting(released, "put"))
 
     async def keep():
-        calls, root = HiddenStore(Gated(open_store(store)), Status()), Root("s", "0" * 32)
+        calls, root = HiddenStore(gated, Status()), Root("s", "0" * 32)
         tasks = [calls.begin(root, "1" * 32)]
         tasks += [calls.keep(root, HiddenCalls("2" * 32, f"{n:032}", [["b"]])) for n in range(8)]
         released.set()
@@ -752,9 +742,9 @@ def test_replies_at_once_with_one_beginning_store_each_of_their_calls_once(store
         assert not calls.known(root).unstored
         await calls.close()
 
-    puts: list[str] = []
     asyncio.run(keep())
 
+    puts = [key for verb, key in gated.asked if verb == "put"]
     assert len(puts) == len({*puts}) == 9
     assert sorted(stored.key for stored in open_store(store).keys("c/")) == sorted(puts)
 
@@ -1224,19 +1214,12 @@ def test_what_is_put_back_is_one_small_object_and_a_conversation_without_calls_s
 
 
 def test_a_turn_without_calls_asks_the_store_for_nothing(provider, tmp_path):
-    asked: list[str] = []
-
-    class Noting(WrapperStore):
-        def keys(self, prefix: str = "", *, after: str = "") -> Any:
-            asked.append(prefix)
-            return super().keys(prefix, after=after)
-
-    agent = Agent(provider)
-    with gateway(provider, Noting(open_store(str(tmp_path / "store")))) as url:
+    agent, store = Agent(provider), ActingStore(open_store(str(tmp_path / "store")))
+    with gateway(provider, store) as url:
         agent.send(url, [call(1)], [said("One.")])
         agent.send(url, [said("Two.")])
         agent.send(url, [said("Three.")])
-    assert [prefix for prefix in asked if prefix.startswith("c/")] == []
+    assert [prefix for verb, prefix in store.asked if verb == "keys" and prefix.startswith("c/")] == []
 
 
 def test_tokens_are_counted_with_the_tools_and_what_is_put_back(provider, store):

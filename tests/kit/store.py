@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,21 @@ def failing(error: Exception, *verbs: str, part: str = "") -> Act:
             raise error
 
     return act
+
+
+def waiting(event: threading.Event, *verbs: str) -> Act:
+    """Return what holds the operations of some verbs until an event, for 20 seconds at most."""
+
+    def act(verb: str, _key: str) -> None:
+        if verb in verbs:
+            event.wait(20)
+
+    return act
+
+
+class CutsSuffixes(MemoryStore):
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return super().get(key, start=max(start, -5), end=end)
 
 
 class OverwritesAlways(MemoryStore):

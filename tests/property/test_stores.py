@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from kit.store import ListsByPart, OverwritesAlways
+from kit.store import CutsSuffixes, ListsByPart, OverwritesAlways
 from strength import examples
 
 from offload.storage.store import OffloadStore, StoredObject
@@ -82,11 +82,6 @@ class KeepsOnOverwrite(MemoryStore):
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if not overwrite or not any(found.key == key for found in self.keys()):
             super().put(key, data)
-
-
-class CutsSuffixes(MemoryStore):
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        return super().get(key, start=max(start, -5), end=end)
 
 
 class TakesNoPlace(MemoryStore):

@@ -17,7 +17,6 @@ from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
 from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.agent.compaction._ledger import Ledger, Mention
 from offload.base.tokens import estimate_tokens
-from offload.engine.placeholder import Notice
 from offload.messages.context import ContextIR
 from offload.messages.formats import scan_of
 from offload.testing import FaultyStore
@@ -349,14 +348,6 @@ def test_a_ledger_never_makes_the_context_larger():
         SelectiveCompaction(offloader(), lambda _: "s" * 300, threshold_tokens=1).compact(context)
 
         assert context.total_tokens <= before
-
-
-def test_a_notice_of_an_earlier_release_is_merged_without_a_ledger():
-    assert Notice(messages=3).text().count("\n") == 1
-    off = offloader()
-    once = compacted(padding(), off)
-
-    assert TASK in notice_of(compacted([*once, from_user(TASK), *padding()], off))
 
 
 def test_a_rule_for_the_rest_of_the_conversation_is_worth_more_than_a_later_remark():

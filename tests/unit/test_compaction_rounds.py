@@ -104,20 +104,6 @@ def test_a_counter_of_the_offloader_that_fails_costs_no_turn() -> None:
     assert off.offload([user("anthropic", LONG)]).errors
 
 
-def test_a_notice_longer_than_the_messages_replaces_nothing_and_is_no_failure_of_the_turn() -> None:
-    def count(text: str) -> int:
-        return 0 if text.startswith("[Compacted") else len(text) // 4
-
-    messages = [user("anthropic", text) for text in ("hi", "again", LONG * 10)]
-    config = RoundConfig(max_context_tokens=1000, keep_recent_rounds=1)
-    off = Offloader("memory://", session="s")
-
-    result = RoundCompactor(off, None, config, token_counter=count).compact(messages)
-
-    assert result.new_messages == messages
-    assert isinstance(result.error, ContextFullError)
-
-
 def test_a_compactor_without_a_summarizer_leaves_a_notice_alone() -> None:
     messages = [{"role": role, "content": f"{n} {LONG}"} for n in range(9) for role in ("user", "assistant")]
     off = Offloader("memory://", session="s")

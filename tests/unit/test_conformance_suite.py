@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from kit.store import ListsByPart, OverwritesAlways
+from kit.store import CutsSuffixes, ListsByPart, OverwritesAlways
 from strength import thinned
 
 from offload.storage.store import OffloadStore, StoredObject
@@ -27,11 +27,6 @@ class ListsOnePage(MemoryStore):
 class StartsAtAfter(MemoryStore):
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         return (found for found in super().keys(prefix) if found.key >= after)
-
-
-class CutsSuffixes(MemoryStore):
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        return b"" if start < -5 else super().get(key, start=start, end=end)
 
 
 class DropsEmptyData(MemoryStore):

@@ -87,14 +87,3 @@ def test_a_message_that_has_no_json_is_kept_and_the_error_names_the_place(value,
     with pytest.raises(MessageError, match=rf"^messages\[1\]\.content\[0\]\.input\.{said}"):
         without(MessageArchive(off), messages, [0, 1])
     assert off.records() == []
-
-
-def test_later_messages_follow_the_restored_ones():
-    archive = MessageArchive(Offloader("memory://", session="s"))
-    later = {"role": "user", "content": "and now"}
-
-    short = without(archive, without(archive, MESSAGES, [5, 6]), [0, 2])
-
-    assert len(short) == 6
-    assert archive.restore([later, *short]) == [later, *MESSAGES]
-    assert archive.restore([*short, later]) == [*MESSAGES, later]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import Run
-from kit.store import OverwritesAlways
+from kit.store import CutsSuffixes, OverwritesAlways
 
 from offload.errors import ExistsError, StoreError, StorePermissionError, StoreUnavailableError
 from offload.maintenance.doctor import Finding, diagnose
@@ -115,11 +115,6 @@ class FlipsABit(MemoryStore):
 class IgnoresRanges(MemoryStore):
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:  # noqa: ARG002  # that is the fault
         return super().get(key)
-
-
-class CutsSuffixes(MemoryStore):
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        return super().get(key, start=max(start, 0), end=end)
 
 
 class ListsBackwards(MemoryStore):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from command import Run, runner
 from forks import conversation, exchange, journaled, keys, played, run
+from pairs import every_pair
 
 from offload import (
     AgentConfig,
@@ -23,13 +26,14 @@ from offload import (
     OffloadError,
     OffloadPolicy,
     Retention,
+    Rule,
     StoreUnavailableError,
 )
 from offload.maintenance.jobs import verify
 from offload.maintenance.retention import collect, delete, undelete
 from offload.maintenance.transfer import copy_session, export_session, import_session
 from offload.records.index import reindex
-from offload.storage.layout import CALLS
+from offload.storage.layout import CALLS, encode_part
 from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
@@ -457,6 +461,99 @@ def test_the_command_rewinds_and_names_the_branch_that_it_leaves(tmp_path: Path,
     assert "has requests 1 to 5, got 6" in command("rewind", 6, "--session", "a", "--store", tmp_path).stderr
 
 
+# An item whose id another session drew
+
+
+LONG = "a session with a long name " * 10
+
+
+def by_fork(place: Any, source: str, name: str) -> Any:
+    journaled(place, source, policy=EXPIRING).fork(name)
+    return place
+
+
+def by_copy(place: Any, source: str, name: str) -> Any:
+    copy_session(place, place, source, name=name)
+    return place
+
+
+def by_copy_to_another_store(place: Any, source: str, name: str) -> Any:
+    copy_session(place, other := MemoryStore(), source, name=name)
+    return other
+
+
+def by_import(place: Any, source: str, name: str) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        export_session(place, source, Path(folder, "a.tar"))
+        import_session(other := MemoryStore(), Path(folder, "a.tar"), name=name)
+    return other
+
+
+EXPIRING = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, ttl=3600)})
+WAYS: dict[str, Callable[[Any, str, str], Any]] = {
+    "fork": by_fork,
+    "copy": by_copy,
+    "copy elsewhere": by_copy_to_another_store,
+    "import": by_import,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the clock of this machine, and of stores in memory, is ahead."""
+    ahead, now = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead[0])
+    return ahead
+
+
+def lost(how: str, store: Any, session: str, clock: list[float]) -> None:
+    """Let the records of a session be lost, as far as they can be: not those that it inherited."""
+    own = [one.ref for one in Offloader(store, session=session).records() if is_own(store, session, one.ref)]
+    if how == "deleted" and own:
+        delete(store, session, own)
+    for _ in range({"expired": 1, "collected": 2}.get(how, 0)):
+        clock[0] += 7200
+        if how == "collected":
+            collect(store)
+
+
+def is_own(store: Any, session: str, ref: str) -> bool:
+    return any(f"/{ref}" in key for key in keys(store, f"r/{encode_part(session)}/"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "how"),
+    every_pair([*WAYS], [*WAYS, None], ["b", LONG], ["kept", "deleted", "expired", "collected"]),
+)
+def test_an_item_of_a_fork_or_a_copy_is_stored_again_under_its_id_and_restores(
+    clock: list[float], first: str, second: str | None, name: str, how: str
+) -> None:
+    store: Any = MemoryStore()
+    sent = run(journaled(store, policy=EXPIRING), 4)[3]
+    session = "a"
+    for way, new in ((first, name), (second, "c")):
+        if way is not None:
+            store, session = WAYS[way](store, session, new), new
+    live = journaled(store, session, policy=EXPIRING)
+    assert live.offload(conversation(3)).messages == sent
+    lost(how, store, session, clock)
+
+    further = live.offload(conversation(4))
+    assert further.messages[: len(sent)] == sent
+    assert further.errors == []
+    for _ in range(2):
+        process = journaled(store, session, policy=EXPIRING)
+        assert process.offload(conversation(4)).messages == further.messages
+        assert process.restore(further.messages) == conversation(4)
+        assert process.verify() == []
+    clock[0] += 1
+    alone = journaled(store, session, policy=EXPIRING)
+    assert (
+        alone.offload_text(exchange(0)[1]["content"][0]["content"], tool_name="Bash", tool_use_id="t0")
+        == (sent[2]["content"][0]["content"])
+    )
+
+
 # Deleted sessions
 
 
@@ -556,6 +653,32 @@ def test_a_session_with_a_new_journal_is_not_undeleted_over_it_and_says_so() -> 
     undelete(store, "a")
     timeline = Offloader(store, session="a").timeline()
     assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == [sent]
+
+
+@pytest.mark.parametrize("again", ["deleted", "rewound", "used again"])
+def test_a_deleted_fork_comes_back_whole_after_its_parent_was_deleted_and_collected(again: str) -> None:
+    store, off, sent = played(6)
+    off.fork("b", at=5).fork("c", at=4)
+    delete(store, "b")
+    if again == "rewound":
+        off.rewind(2)
+        collect(store, Retention(grace=0), session="a")
+    else:
+        assert delete(store, "a").forks == {"b"}
+    if again == "used again":
+        journaled(store).offload(conversation(1))
+    collect(store, Retention(live_for=0, session_records=1, grace=3000))
+    delete(store, "c")
+    collect(store)
+
+    undelete(store, "b")
+    undelete(store, "c")
+
+    for name, number in ("b", 5), ("c", 4):
+        fork = Offloader(store, session=name)
+        assert [fork.timeline().at(n) for n in range(1, number + 1)] == sent[:number]
+        assert fork.restore(sent[number - 1]) == conversation(number - 1)
+    assert verify(store).damaged_entries == []
 
 
 def of_parent(store: Any) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from kit.inner import scan
 from offload.errors import MessageError
 from offload.messages import Call
 from offload.messages.base import BlockIndex
-from offload.messages.formats import adapter_for, answered_calls, role_of
+from offload.messages.formats import answered_calls, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 
@@ -158,22 +158,6 @@ def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_messag
 
 
 # --- which format, and what is wrong --------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("message", "name"),
-    [
-        ({"role": "tool", "tool_call_id": "c", "content": "x"}, "openai-chat"),
-        ({"role": "system", "content": "x"}, "openai-chat"),
-        ({"role": "assistant", "content": None}, "openai-chat"),
-        ({"role": "assistant", "content": "x", "tool_calls": []}, "openai-chat"),
-        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, "anthropic"),
-        ({"role": "assistant", "content": [{"type": "thinking", "thinking": ""}]}, "anthropic"),
-        ({"role": "user", "content": "x"}, "anthropic"),
-    ],
-)
-def test_a_message_belongs_to_the_first_format_that_claims_it(message: dict[str, Any], name: str) -> None:
-    assert adapter_for(message).name == name
 
 
 @pytest.mark.parametrize(

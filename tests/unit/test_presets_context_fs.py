@@ -23,7 +23,6 @@ from offload import (
     StorePermissionError,
 )
 from offload.agent.presets.context_fs import ContextFileSystem
-from offload.agent.presets.context_fs._document import pieces_of
 from offload.agent.presets.context_fs._layout import PathRenderer, folder_of
 from offload.agent.presets.context_fs._tree import TreeStore
 from offload.engine.placeholder import PlaceholderFacts
@@ -316,20 +315,6 @@ def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatc
     assert (tmp_path / "index.json").read_bytes().count(b"item_id") == 2
 
 
-def test_an_index_that_could_not_be_written_is_written_by_the_next_update(tmp_path):
-    tree = tree_at(tmp_path)
-    tree.put(KEY, record())
-    (tmp_path / "index.json").unlink()
-    (tmp_path / "index.json").mkdir()
-    with pytest.raises(StoreError):
-        tree.update_index()
-    (tmp_path / "index.json").rmdir()
-
-    tree.update_index()
-
-    assert b"abcdefghij" in (tmp_path / "index.json").read_bytes()
-
-
 @given(names, names)
 def test_a_name_of_a_tool_is_one_safe_folder_that_no_other_name_has(one: str, other: str) -> None:
     folder = folder_of(encode_part(one))
@@ -372,21 +357,6 @@ def test_the_path_of_a_record_is_that_of_its_document(tmp_path, suffix):
     assert (tmp_path / shown).is_file()
     assert tree.path_of(KEY) == shown
     assert tree.path_of(f"{KEY}.expired") == f".offload/{KEY}.expired"
-
-
-@given(
-    st.text(st.sampled_from('ab"\\\n\t\0\u00e9\U0001f600\ud800') | st.characters(), max_size=40),
-    st.integers(1, 400),
-)
-def test_the_pieces_of_a_text_join_to_it_and_fit_into_a_line(text: str, times: int) -> None:
-    pieces = list(pieces_of(text * times))
-
-    assert "".join(pieces) == text * times
-    for piece in pieces:
-        line = f"    {json.dumps(piece, ensure_ascii=False)},".encode("utf-8", "backslashreplace").decode()
-        assert len(line.encode("utf-16-le")) <= 2 * 2_000
-        assert "\n" not in piece[:-1]
-        assert 0 < len(piece) <= 1_900
 
 
 CONVERSATION = [from_user("alpha beta " * 3000), from_model("seen")]

@@ -34,6 +34,17 @@ def keys(store: Any) -> dict[str, bytes]:
     return {found.key: store.get(found.key) for found in store.keys()}
 
 
+def pages(session: str, ref: str) -> list[str]:
+    """Return the addresses of the pages of a store, of a session, and of one of its records."""
+    of_session = ("", "/deleted", "/check", "/timeline", "/conversation", "/search?q=alert")
+    of_record = ("", "/model", "/outline", "/search?q=alert", "/query", "/changes")
+    return [
+        *("/", "/shadow", "/retention?session_records=1&live_for=0s", "/find?q=TXT.exe"),
+        *(path_of(session) + page for page in of_session),
+        *(path_of(session, ref) + page for page in of_record),
+    ]
+
+
 # Who gets in
 
 
@@ -78,16 +89,7 @@ def test_without_the_cookie_no_page_says_anything_of_the_store(store):
     ref = put_text(store, "a secret text\n" * 100, session="secret-session")
     client, _ = stranger(store)
 
-    record = path_of("secret-session", ref)
-    for path in (
-        "/",
-        "/retention",
-        "/shadow",
-        path_of("secret-session"),
-        record,
-        f"{record}/download",
-        "/nowhere",
-    ):
+    for path in (*pages("secret-session", ref), path_of("secret-session", ref) + "/download", "/nowhere"):
         answer = client.get(path)
         assert answer.status_code == 401
         assert "secret" not in answer.text
@@ -122,7 +124,7 @@ def test_every_answer_forbids_other_scripts_frames_and_guessing_of_types(store):
     client = visitor(store)
     ref = put_text(store, "text\n" * 500)
 
-    for path in ("/", path_of("s", ref), "/nowhere", "/style.css", "/retention", "/shadow"):
+    for path in (*pages("s", ref), "/nowhere", "/style.css"):
         headers = client.get(path).headers
         policy = dict(
             part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";")
@@ -294,18 +296,8 @@ def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
     off.with_options(journal=True, model=HOSTILE).offload([{"role": "user", "content": HOSTILE}])
     put_pair(store, "s", shadow_pair(HOSTILE))
     client, before = visitor(store), keys(store)
-    record = path_of("s", ref)
-    paths = ["/", "/shadow", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s")]
-    paths += [record, "/find?q=TXT.exe", f"{path_of('s')}/timeline", f"{path_of('s')}/conversation"]
-    paths += [
-        f"{record}/model",
-        f"{record}/outline",
-        f"{record}/search?q=alert",
-        f"{path_of('s')}/search?q=alert",
-        f"{path_of('s')}/check",
-    ]
 
-    for path in paths:
+    for path in (*pages("s", ref), path_of(HOSTILE)):
         answer = client.get(path)
         assert answer.status_code == 200, path
         page = Html(answer.text)
@@ -313,7 +305,7 @@ def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
         assert all(not name.startswith("on") for _, attrs in page.tags for name in attrs), path
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", answer.text), path
     shown = HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", "\\u{202e}")
-    for path in (record, f"{path_of('s')}/conversation"):
+    for path in (path_of("s", ref), f"{path_of('s')}/conversation"):
         assert shown in page_text(client, path), path
     assert keys(store) == before
 
@@ -329,14 +321,10 @@ def test_nothing_in_an_address_becomes_markup(store, where):
     ref = put_text(store, text_of(1))
     client = visitor(store)
 
-    for path in (
-        path_of("s", ref),
-        f"{path_of('s', ref)}/search",
-        f"{path_of('s', ref)}/outline",
-        path_of("s"),
-        "/",
-    ):
-        page = Html(client.get(path + where + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E%1b").text)
+    for path in pages("s", ref):
+        page = Html(
+            client.get(path.partition("?")[0] + where + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E%1b").text
+        )
         assert page.count("script") == 0
 
 
@@ -348,7 +336,7 @@ def test_without_leave_no_page_writes_and_no_form_is_answered(store):
     before = keys(store)
     client = visitor(store)
 
-    for path in ("/", path_of("s"), path_of("s", ref), "/retention", f"{path_of('s')}/check"):
+    for path in pages("s", ref):
         assert '<form method="post"' not in client.get(path).text
     for act in ("pin", "unpin", "delete"):
         answer = client.post(f"{path_of('s', ref)}/{act}", headers={"origin": ORIGIN})

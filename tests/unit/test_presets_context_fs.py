@@ -23,6 +23,7 @@ from offload import (
     StorePermissionError,
 )
 from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs._document import pieces_of
 from offload.agent.presets.context_fs._layout import PathRenderer, folder_of
 from offload.agent.presets.context_fs._tree import TreeStore
 from offload.engine.placeholder import PlaceholderFacts
@@ -357,6 +358,21 @@ def test_the_path_of_a_record_is_that_of_its_document(tmp_path, suffix):
     assert (tmp_path / shown).is_file()
     assert tree.path_of(KEY) == shown
     assert tree.path_of(f"{KEY}.expired") == f".offload/{KEY}.expired"
+
+
+@given(
+    st.text(st.sampled_from('ab"\\\n\t\0\u00e9\U0001f600\ud800') | st.characters(), max_size=40),
+    st.integers(1, 400),
+)
+def test_the_pieces_of_a_text_join_to_it_and_fit_into_a_line(text: str, times: int) -> None:
+    pieces = list(pieces_of(text * times))
+
+    assert "".join(pieces) == text * times
+    for piece in pieces:
+        line = f"    {json.dumps(piece, ensure_ascii=False)},".encode("utf-8", "backslashreplace").decode()
+        assert len(line.encode("utf-16-le")) <= 2 * 2_000
+        assert "\n" not in piece[:-1]
+        assert 0 < len(piece) <= 1_900
 
 
 CONVERSATION = [from_user("alpha beta " * 3000), from_model("seen")]

@@ -54,7 +54,7 @@ from offload import (
 from offload.base import json_reader
 from offload.gateway import _app, _exchange, _provider, _spans, _threads, _turns, serve
 from offload.maintenance.retention import collect, delete
-from offload.storage.wrappers import EncryptingStore, WrapperStore
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -552,11 +552,11 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     assert said["passed"] == {"the store is slow": 2}
 
 
-class HeldStore(WrapperStore):
+class HeldStore(ActingStore):
     """A store whose operations of some verbs wait while it is held, or fail."""
 
     def __init__(self, inner):
-        super().__init__(inner)
+        super().__init__(inner, self._wait)
         self.verbs, self.error = (), None
         self.is_free, self.is_asked = threading.Event(), threading.Event()
 
@@ -569,24 +569,12 @@ class HeldStore(WrapperStore):
         self.verbs, self.error = (), None
         self.is_free.set()
 
-    def _wait(self, verb):
+    def _wait(self, verb, _key):
         if verb in self.verbs:
             self.is_asked.set()
             if self.error is not None:
                 raise self.error("the store is held")
             self.is_free.wait(20)
-
-    def put(self, key, data, *, overwrite=False):
-        self._wait("put")
-        super().put(key, data, overwrite=overwrite)
-
-    def get(self, key, *, start=0, end=None):
-        self._wait("get")
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix="", *, after=""):
-        self._wait("keys")
-        return super().keys(prefix, after=after)
 
 
 ALL_VERBS = ("put", "get", "keys")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.store import ActingStore, waiting
 
 from offload import Offloader, OffloadPolicy
 from offload.integrations import _claude_hook
@@ -284,16 +285,7 @@ def test_a_store_that_failed_changes_nothing_and_is_not_asked_again_for_a_minute
 def test_a_store_that_is_too_slow_is_not_asked_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_claude_hook, "SECONDS", 0.01)
     answered = threading.Event()
-
-    class Slow(MemoryStore):
-        puts = 0
-
-        def put(self, *arguments: Any, **options: Any) -> Any:
-            self.puts += 1
-            answered.wait(30)
-            return super().put(*arguments, **options)
-
-    store = Slow()
+    store = ActingStore(MemoryStore(), waiting(answered, "put"))
     hook = Hook(opened(store))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(hook.answer, of_log(1))
@@ -303,7 +295,7 @@ def test_a_store_that_is_too_slow_is_not_asked_again_for_a_minute(monkeypatch: p
         answered.set()
         first.result()
 
-    assert store.puts == 1
+    assert [verb for verb, _ in store.asked].count("put") == 1
     monkeypatch.setattr(_claude_hook, "SECONDS", -1)
     with pytest.raises(TimeoutError):
         list(_claude_hook._in_time(iter(["a part that came late"])))

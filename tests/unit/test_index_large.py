@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from kit.store import ActingStore, failing
 from large import Clock, LargeStore, fill, info_of, key_of
 
 from offload.errors import ConfigError, StoreUnavailableError
@@ -302,37 +303,11 @@ def test_only_the_two_newest_snapshots_stay(store: LargeStore, clock: Clock) -> 
     assert [key for key in store.objects if key.startswith("i/")] == names[-2:]
 
 
-class BrokenStore(LargeStore):
-    """Fails at one verb on snapshots."""
-
-    verb = ""
-
-    def _check(self, verb: str, key: str) -> None:
-        if verb == self.verb and key.startswith("i/"):
-            raise StoreUnavailableError(f"{verb} {key}")
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._check("put", key)
-        super().put(key, data, overwrite=overwrite)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self._check("get", key)
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Any:
-        self._check("keys", prefix)
-        return super().keys(prefix, after=after)
-
-    def delete(self, key: str) -> None:
-        self._check("delete", key)
-        super().delete(key)
-
-
 @pytest.mark.parametrize("verb", ["put", "get", "keys", "delete"])
 def test_a_store_that_fails_with_snapshots_still_lists_its_sessions(clock: Clock, verb: str) -> None:
-    store = BrokenStore(clock)
-    store.verb = verb
-    keys = fill(store, MANY)
+    large = LargeStore(clock)
+    store = ActingStore(large, failing(StoreUnavailableError("no snapshots"), verb, part="i/"))
+    keys = fill(large, MANY)
     for _ in range(3):
         assert [i.key for i in Catalog(store, "s").page().infos] == keys[:-51:-1]
         clock.now += 3600

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from kit.store import ActingStore
 from strength import some
 
 from offload import AgentConfig, ConfigError, ContextManager, Offloader, OffloadError
@@ -51,32 +52,6 @@ def _switches_often() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-
-
-class Meeting(MemoryStore):
-    """A store whose first puts of records wait until so many are inside together."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.barrier = threading.Barrier(count, timeout=30)
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        if key.startswith("r/"):
-            self.barrier.wait()
-        super().put(key, data, overwrite=overwrite)
-
-
-class Held(MemoryStore):
-    """A store whose puts wait for permission."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_inside, self.may_go_on = threading.Event(), threading.Event()
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self.is_inside.set()
-        assert self.may_go_on.wait(30)
-        super().put(key, data, overwrite=overwrite)
 
 
 # Async callers
@@ -571,7 +546,14 @@ def test_an_async_listener_is_refused_and_one_of_two_subscriptions_ends_alone():
 
 @pytest.mark.parametrize("way", ["text", "sink", "one text"])
 def test_texts_and_sinks_of_one_session_are_written_side_by_side(way: str):
-    off = Offloader(Meeting(4))
+    meeting = threading.Barrier(4, timeout=30)
+
+    def meet(verb: str, key: str) -> None:
+        """Hold the first puts of records until all threads are inside together."""
+        if verb == "put" and key.startswith("r/"):
+            meeting.wait()
+
+    off = Offloader(ActingStore(MemoryStore(), meet))
 
     def write(number: int) -> str:
         if way == "one text":
@@ -590,15 +572,21 @@ def test_texts_and_sinks_of_one_session_are_written_side_by_side(way: str):
 
 
 def test_a_text_does_not_wait_for_a_turn():
-    store = Held()
-    off = Offloader(store)
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def hold(verb: str, _key: str) -> None:
+        if verb == "put":
+            is_inside.set()
+            assert may_go_on.wait(30)
+
+    off = Offloader(ActingStore(MemoryStore(), hold))
     with ThreadPoolExecutor(2) as pool:
         turn = pool.submit(off.offload, result())
-        assert store.is_inside.wait(30)
-        store.is_inside.clear()
+        assert is_inside.wait(30)
+        is_inside.clear()
         text = pool.submit(off.offload_text, LOG + "more")
-        is_inside_too = store.is_inside.wait(30)
-        store.may_go_on.set()
+        is_inside_too = is_inside.wait(30)
+        may_go_on.set()
 
     assert is_inside_too
     assert has_left(turn.result().messages)

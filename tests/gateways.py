@@ -245,6 +245,11 @@ def ask(
         return Reply(reply.status, reply.getheaders(), reply.read())
 
 
+def status(url: str) -> Any:
+    """Return what a gateway says of itself."""
+    return ask(f"{url}/offload/status", method="GET").json
+
+
 def connection(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
 

@@ -37,6 +37,7 @@ from gateways import (
     opened,
     providing,
     running,
+    status,
     turns,
     wait_for,
 )
@@ -92,10 +93,6 @@ def gateway(provider, tmp_path_factory):
 def alone(upstream, off):
     with running(upstream.url, off) as url:
         yield url
-
-
-def status(gateway):
-    return ask(f"{gateway}/offload/status", method="GET").json
 
 
 def results(request):

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from _binding import HEADER
 from _provider import Provider, serving
-from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running
+from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running, status
 from kit.store import ActingStore, failing, waiting
 from recorded import each, needed
 from strength import thinned
@@ -91,10 +91,6 @@ def store(tmp_path: Path) -> str:
 def gateway(provider: Provider | Upstream, store: str | OffloadStore, **options: Any) -> Iterator[str]:
     with running(provider.url, Offloader(store, session="gateway", **options)) as url:
         yield url
-
-
-def status(url: str) -> Any:
-    return ask(f"{url}/offload/status", method="GET").json
 
 
 def replaced(messages: list[Any]) -> list[int]:

@@ -21,7 +21,7 @@ import openai
 import pytest
 import zstandard
 from _provider import Provider, _events, _Handler, _reply, _response_events, serving
-from gateways import HEADERS, LOG, ask, connection, providing, running
+from gateways import HEADERS, LOG, ask, connection, providing, running, status
 from kit.store import ActingStore, waiting
 from pydantic import BaseModel
 from talking import (
@@ -129,10 +129,6 @@ def gateway(provider: Provider, store: str | OffloadStore, **options: Any) -> It
     tools = {"tools": options.pop("tools")} if "tools" in options else {}
     with running(provider.url, Offloader(store, session="gateway", **options), **tools) as url:
         yield url
-
-
-def status(url: str) -> Any:
-    return ask(f"{url}/offload/status", method="GET").json
 
 
 def kinds(messages: list[Json]) -> list[list[str]]:

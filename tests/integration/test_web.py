@@ -10,6 +10,7 @@ import pytest
 from large import Clock, LargeStore, fill
 from pages import ORIGIN, Html, path_of, serving, stranger, visitor
 from retained import clocked, opened, put, ref_of, text_of
+from starlette.testclient import TestClient
 
 from offload import Offloader, open_store, share
 from offload.engine.policy import Retention
@@ -50,8 +51,7 @@ def pages(session: str, ref: str) -> list[str]:
 
 def test_the_ticket_opens_the_page_once_and_for_one_browser(store):
     first, ticket = stranger(store)
-    second = stranger(store)[0]
-    second.app = first.app
+    second = TestClient(first.app, base_url=ORIGIN)
 
     assert first.get("/", params={"ticket": "guessed"}).status_code == 401
     opened = first.get("/", params={"ticket": ticket})

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from offload.base.schema import seconds_of
@@ -183,7 +184,7 @@ def read_request(
         known = _take_thread(parsed, thread)
     if not parsed.views or not (parsed.tool_names or parsed.has_results):
         return None
-    parsed.kept_for = max([*_lifetimes(parsed.fields), *_lifetimes(parsed.views[-1])], default=None)
+    parsed.kept_for = max(_lifetimes(parsed), default=None)
     for index in range(known, len(parsed.views)):
         view = parsed.views[index]
         parsed.tails |= {(index, path): tail for path, tail in prepared(view) if tail}
@@ -214,17 +215,23 @@ def _take_thread(parsed: Parsed, thread: ProviderThread) -> int:
     return count
 
 
-def _lifetimes(holder: Any) -> Iterator[int]:
-    """Yield the seconds that the cache marks of a request or a message, or of its blocks, ask for."""
-    if not isinstance(holder, dict):
-        return
-    holders = [holder, *as_list(holder.get("system")), *as_list(holder.get("content"))]
-    marks = [mark for each in holders if isinstance(each, dict) for mark in marks_of(each).values()]
-    for mark in (*marks, holder.get("prompt_cache_options")):
+def _lifetimes(parsed: Parsed) -> Iterator[int]:
+    """Yield the seconds that a request asks for: by the marks of its end, else by those before its messages."""
+    system = as_list(parsed.fields.get("system"))
+    marks = [*marks_of(parsed.fields).values(), *_marks(parsed.views[-1])] or [*chain(*map(_marks, system))]
+    for mark in (*marks, parsed.fields.get("prompt_cache_options")):
         lifetime = mark.get("ttl") if isinstance(mark, dict) else None
         with suppress(ValueError):
             if isinstance(lifetime, str):
                 yield seconds_of(lifetime)
+
+
+def _marks(holder: Any) -> Iterator[Any]:
+    """Yield the cache marks of a message or a block, and of the blocks in it."""
+    if isinstance(holder, dict):
+        yield from marks_of(holder).values()
+        for block in as_list(holder.get("content")):
+            yield from _marks(block)
 
 
 def nearest_to(text: str, befores: Sequence[Parsed]) -> Parsed | None:

@@ -512,6 +512,13 @@ def marked(mark: dict[str, Any]) -> list[dict[str, Any]]:
     return [*first, {**last, "content": [{**last["content"][0], **mark}]}]
 
 
+def in_result(mark):
+    """Return messages whose last result has a marked text."""
+    *first, last = turns(1)
+    result = {**last["content"][0], "content": [{"type": "text", "text": "done", **mark}]}
+    return [*first, {**last, "content": [result]}]
+
+
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
@@ -527,6 +534,8 @@ SHORT = {"cache_control": {"type": "ephemeral"}}
         ({"prompt_cache_options": {"ttl": "12h"}}, 43_200),
         ({"prompt_cache_options": {"ttl": "soon"}}, None),
         ({"messages": marked(SHORT), **SHORT}, None),
+        ({"system": [{"type": "text", "text": "Be brief.", **HOUR}], "messages": marked(SHORT)}, None),
+        ({"messages": in_result(HOUR)}, 3600),
     ],
 )
 def test_a_request_says_how_long_it_is_cached(fields, kept_for):

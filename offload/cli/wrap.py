@@ -307,7 +307,10 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     freed = sum(account.kept_out for account in accounts) or status["tokens_removed"]
     unusual = {why: number for why, number in status["passed"].items() if why != Unchanged.NOTHING_DUE}
     passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
-    kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to offload"
+    kept = passed or "nothing was large or old enough to offload"
+    if freed:
+        # The answers to calls may be more than what was kept out.
+        kept = f"{freed:,} tokens kept out" if freed > 0 else f"{-freed:,} tokens added"
     parts = [count(status["requests"], "request"), kept]
     if freed and accounts:
         parts += filter(None, (_saved(accounts), *_read_back(accounts)))

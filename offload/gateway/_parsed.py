@@ -216,7 +216,7 @@ def _take_thread(parsed: Parsed, thread: ProviderThread) -> int:
 
 
 def _lifetimes(parsed: Parsed) -> Iterator[int]:
-    """Yield the seconds that a request asks for: by the marks of its end, else by those before its messages."""
+    """Yield the seconds that a request asks for: by the marks at its end, else by those of the system."""
     system = as_list(parsed.fields.get("system"))
     marks = [*marks_of(parsed.fields).values(), *_marks(parsed.views[-1])] or [*chain(*map(_marks, system))]
     for mark in (*marks, parsed.fields.get("prompt_cache_options")):

@@ -71,7 +71,11 @@ class HelpfulCommand(TyperCommand):
         # The path of a record's file may be that of another machine.
         has_ids = any(param.metavar != "SESSION" for param in named)
         store = next(filter(is_place if has_ids else is_place_or_missing, given), extra)
-        if store is None or len(given) <= sum(param.required for param in named):
+        if store is None:
+            return
+        if len(given) <= sum(param.required for param in named):
+            if is_place(store):
+                ctx.fail(f"Missing argument '{named[0].metavar}': {store} is a store")
             return
         given.remove(store)
         ctx.params["store"] = store

@@ -201,6 +201,13 @@ def test_who_has_no_store_of_the_settings_is_told_of_the_one_in_this_folder(run:
     assert "./context is one too: name it" in run("ls").stderr
 
 
+@pytest.mark.parametrize("command", ["show", "cat", "query 1"])
+def test_a_store_alone_is_no_id(run: Run, store: Path, command: str) -> None:
+    done = run(*command.split(), store)
+    assert (done.returncode, "Missing argument 'ID" in done.stderr) == (2, True)
+    assert f"{store} is a store" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["shadow", "log", "du"])
 def test_a_folder_that_is_not_there_is_a_store_and_no_session(run: Run, tmp_path: Path, command: str) -> None:
     for there in (tmp_path / "nosuch", "./nosuch", "../nosuch"):

@@ -29,7 +29,7 @@ from offload.web._site import SHOWN, Site, Values, file_count
 from offload.web._texts import find_in_texts
 
 # For the accounts of sessions on one page that were not read before.
-_ACCOUNT_SECONDS = 0.03
+_ACCOUNT_SECONDS = 0.25
 
 
 _ORDERS: dict[str, Callable[[Values], Any]] = {

@@ -78,13 +78,13 @@ def mode_of(
         return HistoryMode(rule, Reason(ReasonKind.BY_POLICY))
     if not thinking_at:
         return HistoryMode()
-    signed = Reason(ReasonKind.SIGNED, message=thinking_at[0])
+    signed = Reason(ReasonKind.SIGNED, message=thinking_at[0], name=model or "")
     if not binding.keeps_sent:
-        return HistoryMode("editable", replace(signed, kind=ReasonKind.MODEL_ALLOWS, name=model or ""))
+        return HistoryMode("editable", replace(signed, kind=ReasonKind.MODEL_ALLOWS))
     if binding.answer is not None:
         return HistoryMode("append_only", signed)
     kind = ReasonKind.MODEL_UNKNOWN if model else ReasonKind.MODEL_UNNAMED
-    return HistoryMode("append_only", replace(signed, kind=kind, name=model or ""))
+    return HistoryMode("append_only", replace(signed, kind=kind))
 
 
 # The provider's refusal, recognised by its text: the message of the error, alone or with other text of a
@@ -144,8 +144,7 @@ class BoundThinking:
         self._kept = 0
         self._dropped: list[MessageState] = []
         self._looks: Sequence[Look] = ()
-        # Whether another process sent these, and how its journal keeps a message.
-        self._is_resumed = False
+        # How the journal of another process keeps a message, if that process sent these.
         self._as_kept: Callable[[Any], Any] = _as_is
 
     def resume(self, sent: Sequence[Any], as_kept: Callable[[Any], Any]) -> None:
@@ -153,7 +152,7 @@ class BoundThinking:
 
         `as_kept` returns a message as they are: redacted, if the session redacts.
         """
-        self._is_resumed, self._as_kept, self._kept = True, as_kept, 0
+        self._as_kept, self._kept = as_kept, 0
         self._dropped = [
             MessageState([], 0, (), {}, "", thinking=signed_thinking(message)) for message in sent
         ]
@@ -163,7 +162,7 @@ class BoundThinking:
         """Note that a turn replaces all messages but the first `kept`."""
         if not self._states:
             return
-        self._is_resumed, self._as_kept = False, _as_is
+        self._as_kept = _as_is
         self._kept, self._dropped = kept, self._states[kept:]
         self._looks = self._messages.dropped
 
@@ -187,7 +186,7 @@ class BoundThinking:
         None if there is no such thinking: it came after the change, only marks of the cache moved, or the
         caller passes the originals of placeholders, which `originals_of` returns, in place of these.
         """
-        if self._is_resumed:
+        if self._as_kept is not _as_is:
             self._keep_known()
         kept, states, dropped = self._kept, self._states, self._dropped
         if not dropped or not self.at or self.at[-1] < kept:
@@ -240,7 +239,7 @@ class BoundThinking:
         old, new = self._dropped[place], self._states[index]
         # Thinking may be left out from the first on, not between other thinking.
         is_left_out = old.left_out is not None and not new.thinking
-        is_left_out = is_left_out or (self._is_resumed and new.left_out is not None)
+        is_left_out = is_left_out or (self._as_kept is not _as_is and new.left_out is not None)
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         return is_gap and bool(self.at) and self.at[0] < index
 

@@ -124,7 +124,8 @@ def test_the_model_decides_whether_history_may_change(model: str | None, kind: s
     rule = "editable" if kind == "model_allows" else "append_only"
     assert Offloader("memory://", model=model).offload(messages).history.rule == rule
     out = Offloader("memory://").offload(messages, model=model)
-    assert (out.history.rule, out.history.reason.kind, out.history.reason.message) == (rule, kind, 1)
+    reason = out.history.reason
+    assert (out.history.rule, reason.kind, reason.message, reason.name) == (rule, kind, 1, model or "")
     unsigned = [messages[0], reply(0, [""]), messages[2]]
     assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 

@@ -293,6 +293,7 @@ class Conversation:
             terms=terms,
             model=self.model,
             code_calls=self._code_calls,
+            policy=self._options.policy if terms.policy is None else terms.policy,
         )
 
     @contextmanager

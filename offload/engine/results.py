@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -92,7 +93,8 @@ class HistoryMode(NamedTuple):
 _FREE = HistoryMode()
 
 
-class OffloadResult(msgspec.Struct, frozen=True, dict=True):
+@dataclass(frozen=True)
+class OffloadResult:
     """Result of `Offloader.offload`.
 
     Attributes:
@@ -124,7 +126,7 @@ class OffloadResult(msgspec.Struct, frozen=True, dict=True):
     errors: list[OffloadError]
     cache: CacheReport | None = None
     history: HistoryMode = _FREE
-    unchanged: int = 0
+    unchanged: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name}={count}" for name, count in self.figures().items())

@@ -57,6 +57,8 @@ class Turn(msgspec.Struct, eq=False):
         model: the name of the model; None if it is not known.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
             after the message of the call was removed from the list.
+        policy: the policy of this call; by default that of the session.
+        is_aside: whether that is another one, which decides without the plan by cost.
         before: how many messages the last turn had.
         late: the items of those messages that were due in this turn; some may have been kept after all.
         placed: the items that have a record now.
@@ -75,6 +77,8 @@ class Turn(msgspec.Struct, eq=False):
     terms: Terms
     model: str | None
     code_calls: set[str]
+    policy: OffloadPolicy
+    is_aside: bool = False
     before: int = 0
     late: list[Slot] = []
     placed: list[Slot] = []
@@ -85,16 +89,7 @@ class Turn(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         self.before = len(self.log)
-
-    @property
-    def policy(self) -> OffloadPolicy:
-        """The policy of this call; by default that of the session."""
-        return self.options.policy if self.terms.policy is None else self.terms.policy
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether the policy is that of this call alone, which decides without the plan by cost."""
-        return self.policy is not self.options.policy
+        self.is_aside = self.policy is not self.options.policy
 
     # Messages that were sent
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from operator import is_not
 from typing import Any, cast
 
-from msgspec import structs
-
 from offload.engine.results import OffloadResult
 from offload.errors import StoreError
 from offload.gateway._edits import Edited, edited, held_back
@@ -60,7 +58,7 @@ def outgoing(thread: Thread, parsed: Parsed, result: OffloadResult, why: Unchang
     messages = _without(held_back(parsed, result.messages, _unseen(parsed, result)), thread.refused)
     made = edited(parsed, messages)
     # The engine continues with its own list of errors.
-    sent = None if thread.journal is None else structs.replace(result, messages=[*messages], errors=[])
+    sent = None if thread.journal is None else replace(result, messages=[*messages], errors=[])
     freed, records = result.tokens_before - result.tokens_after, result.records
     if not made.is_changed:
         has_failed = any(isinstance(error, StoreError) for error in result.errors)
@@ -97,7 +95,7 @@ def with_all_thinking(request: Outgoing) -> Outgoing | None:
 
 def _with(request: Outgoing, messages: Sequence[Any]) -> Outgoing:
     made = edited(cast("Parsed", request.parsed), messages)
-    result = request.result and structs.replace(request.result, messages=list(messages))
+    result = request.result and replace(request.result, messages=list(messages))
     return replace(request, body=made.body(), edited=made, messages=messages, result=result)
 
 

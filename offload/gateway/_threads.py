@@ -13,8 +13,6 @@ from itertools import groupby, takewhile
 from math import inf
 from typing import Any, NamedTuple
 
-from msgspec import structs
-
 from offload.engine.binding import Binding
 from offload.engine.failures import AboveCeilingError
 from offload.engine.policy import CacheModel, OffloadPolicy, Rule
@@ -188,7 +186,7 @@ class Thread:
             return result
         count = len(self.sent.views)
         messages = [*self.sent.repeated(parsed.views[:count]), *result.messages[count:]]
-        return structs.replace(result, messages=messages)
+        return replace(result, messages=messages)
 
     def prepare(self, parsed: Parsed) -> None:
         """Store what the next request is going to replace, if there is none yet."""

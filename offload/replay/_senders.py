@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import compress, count
 from operator import is_not
 from typing import Any, NamedTuple, Protocol
@@ -142,9 +143,7 @@ class Offloading:
             if index is not None
         ]
         read = sum(decision.item.tokens for decision, index in indexed if index is None)
-        return structs.replace(
-            result, decided=(decisions, len(decisions)), tokens_before=result.tokens_before - read
-        )
+        return replace(result, decided=(decisions, len(decisions)), tokens_before=result.tokens_before - read)
 
     def _add_until(self, end: int) -> None:
         """Add the recorded messages before `end`."""

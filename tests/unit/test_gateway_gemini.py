@@ -136,15 +136,23 @@ def test_the_spelling_of_the_sdk_is_known_too():
 @pytest.mark.parametrize(
     ("response", "name"),
     [
-        ({"error": "x" * 9000}, "Bash"),
         ({"output": "[Offloaded: Bash, 400 lines, 17,000 characters, id kqzmwpxhva]\n" + LOG[:9000]}, "Bash"),
         ({"output": LOG}, "context_read"),
     ],
-    ids=["error", "replaced by a client", "read back"],
+    ids=["replaced by a client", "read back"],
 )
-def test_errors_results_that_a_client_replaced_and_what_was_read_back_stay(response, name):
+def test_results_that_a_client_replaced_and_what_was_read_back_stay(response, name):
     before = body_of(contents_of(response, name), "Bash", "context_read")
     assert rewritten(before)[0] == before
+
+
+def test_an_error_that_is_offloaded_is_an_error_still():
+    after, off = rewritten(body_of(contents_of({"error": LOG})))
+
+    [record] = off.records()
+    [field] = json.loads(after)["contents"][2]["parts"][0]["functionResponse"]["response"].items()
+    assert field[0] == "error"
+    assert record.ref in field[1]
 
 
 def test_a_paste_above_the_ceiling_leaves_without_the_reminder_behind_it():

@@ -86,6 +86,15 @@ def test_the_store_holds_the_text_before_the_placeholder_is_shown(tmp_path):
     assert stored_text(path) == LOG
 
 
+def test_the_input_is_never_changed(tmp_path):
+    messages = conversation([{"type": "text", "text": LOG}, {"type": "text", "text": OTHER}])
+    before = copy.deepcopy(messages)
+
+    Offloader(tmp_path).offload(messages)
+
+    assert messages == before
+
+
 def test_the_figures_add_up_and_are_those_of_any_process(tmp_path):
     out = Offloader(tmp_path, session="s").offload([call(), result(LOG), call(), result(OTHER)])
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from msgspec import structs
-
 from offload.agent.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.agent.presets.context_refs._folders import readable_folder
 from offload.agent.presets.context_refs._lines import (
@@ -349,7 +347,7 @@ class ContextRefs:
             self._log_failure(item.tool_name, result.errors[0])
         too_long = [item for item in failed if item.chars > self._max_inline]
         if too_long:
-            result = structs.replace(result, messages=_cut(result.messages, messages, too_long))
+            result = replace(result, messages=_cut(result.messages, messages, too_long))
         if self._max_bytes is not None:
             self._in_use.note_list(result.messages)
             self._clean_up()

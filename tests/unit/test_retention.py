@@ -388,6 +388,20 @@ def test_deleting_marks_what_is_named_if_all_of_it_is_there_or_all() -> None:
     assert caught.value.reason == "deleted"
 
 
+def test_an_open_session_reads_nothing_that_this_process_deleted_since() -> None:
+    off = opened(clocked())
+    first, second = ref_of(put(off, "a")), ref_of(put(off, "b"))
+    assert "a" in off.tools.read(first)
+
+    delete(off.store, "s", [first])
+
+    with pytest.raises(ExpiredError):
+        off.tools.read(first)
+    assert "b" in off.tools.read(second)
+    undelete(off.store, "s", [first])
+    assert "a" in off.tools.read(first)
+
+
 def test_what_is_pinned_is_not_deleted_and_keeps_no_other() -> None:
     store = clocked()
     first, second = fill(store, "s", "ab")

@@ -27,7 +27,7 @@ from offload.records.codec.base import StoredRecord
 from offload.records.codec.quoting import QuotingRecord
 from offload.records.index.catalog import Catalog
 from offload.records.index.entries import Tombstone, parse_key
-from offload.records.index.objects import session_name
+from offload.records.index.objects import latest_deletion, session_name
 from offload.records.journal.chain import branch_of, origin_of, records_of_branch
 from offload.records.record import Header, RecordInfo
 from offload.records.record.header import Head, Heads
@@ -110,6 +110,9 @@ class SessionReader:
         self._held: dict[str, StoredRecord] = {}
         # By the keys of links that were followed, the sessions that share.
         self._owners: dict[str, str] = {}
+        # The last deletion by this process when this was opened, and later ones by the refs looked for since.
+        self._deletion = latest_deletion(store, name)
+        self._looked: Recent[str, object] = Recent(_OPEN_RECORDS)
 
     @classmethod
     def of_part(cls, store: OffloadStore, part: str) -> SessionReader:
@@ -124,9 +127,13 @@ class SessionReader:
         """Return the entry of `ref`.
 
         Raises `NotFoundError` for unknown refs and refs of other sessions, `ExpiredError` for a deleted
-        record.
+        record: one that another process deleted is known from the next listing on.
         """
-        infos = self.catalog.find(ref) if is_ref(ref) else []
+        latest = latest_deletion(self.store, self.name)
+        is_behind = latest is not (self._looked.get(ref) or self._deletion)
+        infos = self.catalog.find(ref, is_fresh=is_behind) if is_ref(ref) else []
+        if is_behind:
+            self._looked.put(ref, latest)
         if not infos:
             raise self.missing(ref)
         return infos[0]

@@ -212,7 +212,7 @@ class OwnTools:
 
     async def _find_hidden(self, opened: Opened, known: HiddenState) -> None:
         """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
-        calls, visible = opened.calls, opened.visible
+        visible = opened.visible
         views = visible.parsed.views
         places = [(i, before) for i, before in enumerate(visible.chain[:-1]) if before in known.hidden]
         known_before = [*dict.fromkeys(before for _, before in places)]
@@ -227,7 +227,7 @@ class OwnTools:
             if any(self._insert(opened, index, one) for one in some):
                 # Messages that no digest counts may be between what is before a reply and the reply.
                 del found[before]
-            elif changed := [one for one in some if not set(one.marks).isdisjoint(calls.marks(views[index]))]:
+            elif changed := _changed(opened, index, some):
                 left_out |= {mark for one in changed for mark in one.unfounded}
                 left_out |= {one.key for view in views[index + 1 :] for one in signed_thinking(view)}
                 self._status.count("calls_left_out")
@@ -449,3 +449,13 @@ def _is_passed(known: HiddenState, opened: Opened) -> bool:
     while start and opened.calls.is_reply(views[start - 1]):
         start -= 1
     return (digests[start], opened.calls.digest(views[start:end])) in known.passed
+
+
+def _changed(opened: Opened, at: int, some: Sequence[HiddenCalls]) -> list[HiddenCalls]:
+    """Return the calls whose reply is the one at a message, although they cannot be inserted there.
+
+    It has a mark of the reply; or its texts, and thinking that the client joined.
+    """
+    views, calls = opened.visible.parsed.views, opened.calls
+    marks, digest = calls.marks(views[at]), calls.digest([views[at]])
+    return [one for one in some if one.reply == digest or not set(one.marks).isdisjoint(marks)]

@@ -1124,8 +1124,10 @@ def test_a_client_that_joins_the_thinking_around_a_hidden_call_goes_on_without_i
         agent.messages[1]["content"] = [joined, text]
         agent.send(url, [said("Two.")])
         agent.send(url, [said("Three.")])
+        said_so = status(url)
 
     assert "thinking" not in json.dumps(agent.last)
+    assert "changed a reply" in " ".join(said_so["warnings"])
     assert provider.refused == 1
     provider.refused = 0
 

@@ -201,6 +201,8 @@ def test_a_request_that_is_not_there_is_refused_with_the_reason() -> None:
     assert len(empty) == 0
     with pytest.raises(NotFoundError, match=r"session 's' has no journal; see Offloader\(journal=True\)"):
         empty.at(1)
+    with pytest.raises(IndexError, match=r"session 's' has no journal; see Offloader\(journal=True\)"):
+        empty[0]
     run(journaled(store), 3)
     timeline = Offloader(store, session="s").timeline()
     with pytest.raises(NotFoundError, match="has requests 1 to 3, got 4"):

@@ -117,7 +117,10 @@ class Timeline(Sequence[SentRequest]):
     @overload
     def __getitem__(self, index: slice) -> list[SentRequest]: ...
     def __getitem__(self, index: int | slice) -> SentRequest | list[SentRequest]:
-        return self._requests[index]
+        try:
+            return self._requests[index]
+        except IndexError:
+            raise IndexError(f"no index {index}: {self._journal.described(len(self))}") from None
 
     def __repr__(self) -> str:
         requests = f"{len(self):,} request{'s' * (len(self) != 1)}"

@@ -192,10 +192,12 @@ class Journal:
             return len(self.entries) - 1
         if number is not None and 1 <= number <= len(places):
             return places[number - 1]
-        if places:
-            raise NotFoundError(f"session {self._session!r} has requests 1 to {len(places)}, got {number}")
+        raise NotFoundError(self.described(len(places)) + (f", got {number}" if places else ""))
+
+    def described(self, requests: int) -> str:
+        """Return that the session has so many requests; without any, why."""
         why = "has no request" if self.entries else "has no journal; see Offloader(journal=True)"
-        raise NotFoundError(f"session {self._session!r} {why}")
+        return f"session {self._session!r} " + (f"has requests 1 to {requests}" if requests else why)
 
     def needed(self, place: int) -> Sequence[JournalEntry]:
         """Return the entries that make up the conversation after that at an index, as few as possible.

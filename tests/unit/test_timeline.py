@@ -529,6 +529,16 @@ def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     assert "need a SESSION" in run_log("--at", "1").stderr
 
 
+def test_a_task_in_a_tag_gives_its_session_its_first_line(
+    tmp_path: Path, run_log: Callable[..., Any]
+) -> None:
+    hint = {"type": "text", "text": "<system-reminder>You may use tools.</system-reminder>"}
+    task = {"type": "text", "text": "<pr_description>\nA leak in the pool\n</pr_description>\nFix it."}
+    journaled(tmp_path).offload([{"role": "user", "content": [hint, task]}])
+    [row] = json.loads(run_log("--json").stdout)["sessions"]
+    assert row["title"] == "A leak in the pool"
+
+
 def test_a_damaged_or_huge_first_request_costs_the_title_alone(
     tmp_path: Path, run_log: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from offload.errors import EncryptionError, OffloadError, result_or_error
 from offload.messages.formats import role_or_none, scan_of
 from offload.records.journal.format import JournalEntry, RequestFigures, entry_of
 from offload.records.journal.reader import first_messages
-from offload.records.record.titles import title_of
+from offload.records.record.titles import first_line_of, title_of
 from offload.storage.layout import JOURNAL, session_part
 from offload.storage.store import OffloadStore, StoredObject, get_many
 
@@ -93,11 +93,12 @@ def _first(journals: Mapping[str, JournalSummary], part: str) -> JournalEntry | 
 def _title(entry: JournalEntry, data: bytes | OffloadError) -> str | None:
     if isinstance(data, OffloadError):
         raise data
-    titles = (title_of(text) for message in first_messages(entry, data) for text in _tasks(message))
-    return next(filter(None, titles), None)
+    texts = [text for message in first_messages(entry, data) for text in _texts_of_user(message)]
+    # Programs mark their texts with a tag, and add them before the task, which may begin with a tag too.
+    tasks = [title_of(text) for text in texts if not text.lstrip().startswith("<")]
+    return next(filter(None, tasks), None) or next(filter(None, map(first_line_of, reversed(texts))), None)
 
 
-def _tasks(message: Any) -> Iterator[str]:
-    """Yield the texts of a user's message that a program did not add; programs mark theirs with a tag."""
+def _texts_of_user(message: Any) -> Iterator[str]:
     if role_or_none(message) == "user":
-        yield from (text for text in scan_of(message).all_texts if not text.lstrip().startswith("<"))
+        yield from scan_of(message).all_texts

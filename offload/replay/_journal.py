@@ -261,12 +261,12 @@ def _send(
         news += after[start:]
         gone += quoting.gone(after, new)
         before = after
-        if after and not after[-1].is_answer:
+        if change.entry.sent is not None:
             # Without offloading there is no request with the answer of a retrieval tool.
             is_ours = bool(news) and all(each.is_ours for each in news)
             tokens, freed = sent.sums[-1], plain.sums[-1] - sent.sums[-1]
             prices = sent.request(), 0.0 if is_ours else plain.request()
-            at = change.entry.sent.at if change.entry.sent else 0
+            at = change.entry.sent.at
             requests.append(_PricedRequest(change.entry.model, at, tokens, freed, *prices, gone))
             news, gone = [], []
     return requests

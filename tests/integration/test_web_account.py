@@ -101,6 +101,17 @@ def test_the_cost_is_that_of_the_requests_that_were_sent(store: MemoryStore) -> 
     assert found.kept_out == pytest.approx(2 * out, rel=0.02)
 
 
+def test_a_request_that_ends_with_a_text_of_the_model_is_counted_as_in_the_log(store: MemoryStore) -> None:
+    off = Offloader(store, session="s", journal=True, model=MODEL)
+    messages = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because"}]
+    off.offload(messages)
+    off.offload([*messages, {"role": "user", "content": "Go on."}, {"role": "assistant", "content": "So"}])
+
+    found = replay_journal(SessionReader(store, "s"))
+    assert (found.requests, len(off.timeline())) == (2, 2)
+    assert found.dollars > 0
+
+
 def test_a_result_that_is_seen_once_in_full_saves_less_by_its_price_and_that_of_the_change() -> None:
     saved = []
     for turns in (0, 1):

@@ -311,7 +311,9 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     if freed:
         # The answers to calls may be more than what was kept out.
         kept = f"{freed:,} tokens kept out" if freed > 0 else f"{-freed:,} tokens added"
-    parts = [count(status["requests"], "request"), kept]
+    # Other requests, as one that counts tokens, are in no log.
+    requests = sum(account.requests for account in accounts) or status["requests"]
+    parts = [count(requests, "request"), kept]
     if freed and accounts:
         parts += filter(None, (_saved(accounts), *_read_back(accounts)))
     shown = "offload log" if accounts else "offload ls"

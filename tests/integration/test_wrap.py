@@ -140,11 +140,11 @@ def test_the_line_has_what_the_saving_cost_in_all_conversations():
     [more] = wrap._summary(status, [replace(one, kept_out=-34, is_priced=False)])
 
     assert line.startswith(
-        "9 requests, 2,468 tokens kept out, about $4.00 of $6.00 input saved, 3 extra requests, "
+        "10 requests, 2,468 tokens kept out, about $4.00 of $6.00 input saved, 3 extra requests, "
         "1 of 10 quotes in edits gone. "
     )
-    assert "9 requests, 1,234 tokens kept out, 2 extra requests, 1 of 7 quotes in edits gone. " in unpriced
-    assert more.startswith("9 requests, 34 tokens added, 2 extra requests")
+    assert "5 requests, 1,234 tokens kept out, 2 extra requests, 1 of 7 quotes in edits gone. " in unpriced
+    assert more.startswith("5 requests, 34 tokens added, 2 extra requests")
 
 
 def test_the_url_that_the_client_had_is_the_provider_and_a_short_conversation_saves_nothing(

@@ -145,6 +145,8 @@ def _marked(report: GcReport) -> int:
 def _effects(report: GcReport, place: str) -> str:
     protected = sum(map(len, report.protected.values()))
     kept = f"; {count(protected, 'record')} protected ({', '.join(report.protected)})" if protected else ""
+    if report.waiting:
+        kept += f"; {count(report.waiting, 'marked record')} kept until the grace period is over"
     if not (report.deleted or report.marked or report.undeleted or report.entries):
         return f"Nothing to delete in {place}{kept}."
     would = "would be " if report.is_dry_run else ""

@@ -552,6 +552,15 @@ def test_gc_tells_what_would_go_and_then_does_it(folder: Path, answer: Answer) -
     assert sorted(p.stat().st_size == 0 for p in (folder / "r/s").iterdir()) == [False, True, True]
 
 
+def test_gc_says_how_many_marked_records_wait_for_the_end_of_their_grace_period(
+    folder: Path, run: Run
+) -> None:
+    run("gc", "--store", folder)
+    said = " ".join(run("gc", "--store", folder).stdout.split())
+    assert "Nothing to delete in" in said
+    assert "; 1 marked record kept until the grace period is over." in said
+
+
 def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path, run: Run, answer: Answer) -> None:
     done = answer("gc", "--store", folder, "--session", "s", "--session-records", "1", "--live-for", "5m")
     assert [row["why"] for row in done["records"]] == ["expired"]

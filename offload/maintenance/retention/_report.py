@@ -36,6 +36,7 @@ class GcReport:
         entries: the number of deleted journal entries, of deleted sessions and of branches.
         entries_lost: the number of journal entries that an earlier deletion of the session had set aside, and
             that cannot be undeleted any more, since it has begun another journal, which is deleted now.
+        waiting: the number of records that were marked before, and whose grace period is not over.
     """
 
     is_dry_run: bool = False
@@ -47,6 +48,7 @@ class GcReport:
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
     entries: int = 0
     entries_lost: int = 0
+    waiting: int = 0
 
     def add(self, other: GcReport) -> None:
         """Add the effects of another part of the same gc."""
@@ -59,6 +61,7 @@ class GcReport:
         self.forks.update(other.forks)
         self.entries += other.entries
         self.entries_lost += other.entries_lost
+        self.waiting += other.waiting
 
     @property
     def bytes_freed(self) -> int:

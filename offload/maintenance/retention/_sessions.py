@@ -135,6 +135,8 @@ def collect_session(run: Run, objects: SessionObjects) -> Remains:
     """Do every step for one session but the quotas of the store; return what remains of it."""
     times = [info.created_at for info in (*objects.records, *objects.torn)]
     check_times(run.store, times + [record.marked_at for record in objects.deleted])
+    marked = [record.marked_at for record in objects.deleted if record.info.stored_bytes]
+    run.report.waiting += sum(not run.is_over(at) for at in marked)
     expired = [info for info in objects.records if info.expires_at is not None and info.expires_at <= run.now]
     if expired:
         mark(run, objects, expired, "expired", run.marks_of(objects.part))

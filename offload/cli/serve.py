@@ -18,7 +18,7 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(
-            min=1024, max=65535, metavar="N", help="Port from 1024 on [default: one for each store]."
+            min=0, max=65535, metavar="N", help="Port; 0 is a free one [default: one for each store]."
         ),
     ] = None,
     allows_changes: Annotated[

@@ -85,6 +85,12 @@ def test_the_address_of_a_store_is_the_same_after_a_restart_and_asks_for_the_new
     assert {"Sessions2", "Records1"} <= set(Html(client.get("/").text).text.split())
 
 
+def test_port_0_is_a_free_one(tmp_path):
+    Offloader(tmp_path, session="s").offload_text("a line\n" * 9000)
+    with serving(tmp_path) as (address, _), serving(tmp_path, "--port", "0") as (other, _):
+        assert urlsplit(address).port != urlsplit(other).port
+
+
 def test_without_the_cookie_no_page_says_anything_of_the_store(store):
     ref = put_text(store, "a secret text\n" * 100, session="secret-session")
     client, _ = stranger(store)

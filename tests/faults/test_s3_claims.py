@@ -253,3 +253,4 @@ def test_a_server_that_refuses_every_claim_and_shows_none_is_not_asked_for_ever(
         store(bucket, line).put("k", b"a" * size())
 
     assert not list(store(bucket).keys())
+    assert "Uploads" not in bucket.client.list_multipart_uploads(Bucket=bucket.name)

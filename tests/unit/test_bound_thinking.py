@@ -130,6 +130,20 @@ def test_the_model_decides_whether_history_may_change(model: str | None, kind: s
     assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 
 
+def test_a_conversation_without_its_signed_thinking_may_be_edited_again() -> None:
+    off = Offloader("memory://", session="s", model=MODEL)
+    task, later = {"role": "user", "content": "the task"}, {"role": "user", "content": "go on"}
+    thought = from_model([{"type": "thinking", "thinking": "so", "signature": "s" * 40}])
+    for messages, mode in [
+        ([task, thought, later], "append_only"),
+        ([task], "editable"),
+        ([task, from_model([{"type": "text", "text": "done"}]), later], "editable"),
+        ([later], "editable"),
+    ]:
+        out = off.offload(messages)
+        assert (out.history.rule, out.errors) == (mode, [])
+
+
 def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
     off, messages = Offloader("memory://", session="s", model=MODEL), list[dict[str, Any]]()
     mark = {"cachePoint": {"type": "default"}}

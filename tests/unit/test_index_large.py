@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -206,6 +207,22 @@ def test_a_ghost_is_dropped_when_the_store_was_asked_for_it(store: LargeStore, h
     assert catalog.find(ghost.ref, is_fresh=True) == []
     for one in (catalog, Catalog(store, "s")):
         assert shown(one) == keys[-2::-1]
+
+
+@pytest.mark.parametrize("shows", [lambda catalog: catalog.page(limit=MANY), Catalog.recent])
+def test_a_record_that_was_seen_to_be_deleted_does_not_come_back_from_an_older_listing(
+    store: LargeStore, shows: Callable[[Catalog], object]
+) -> None:
+    keys = fill(store, MANY)
+    shown(Catalog(store, "s"))
+    catalog = Catalog(store, "s")
+    catalog.page(limit=1)
+    store.put(tombstone_key(keys[0], "deleted"), b"")
+    ref = info_of(keys[0], store.clock.now).ref
+    assert catalog.find(ref, is_fresh=True) == []
+    shows(catalog)
+    assert catalog.find(ref) == []
+    assert keys[0] not in {info.key for info in catalog.objects()}
 
 
 # --- pages -----------------------------------------------------------------------------------------

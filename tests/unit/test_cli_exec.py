@@ -165,10 +165,10 @@ def test_a_signal_ends_the_command_and_its_output_is_still_printed(
 ) -> None:
     code = "import time; print('ready', flush=True); open('up', 'w').close(); time.sleep(60)"
     command = [sys.executable, "-m", "offload", "exec", "--", sys.executable, "-c", code]
-    # A shell in the background starts programs that ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts programs in the background that ignore SIGINT and SIGQUIT.
+    before = signal.signal(number, signal.SIG_DFL)
     with subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, stdout=PIPE, stderr=PIPE) as process:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
         while not (place / "up").exists():
             assert process.poll() is None
             time.sleep(0.01)

@@ -4,9 +4,9 @@
 
 Every actor is a process of its own. Writers store items, new ones and again such as may be collected by
 then, and write down what they were promised: the placeholder, and when they asked for it. Collectors mark
-and empty what is due, indexers write snapshots, readers restore what writers were promised. A random actor
-is killed with SIGKILL every 0.7 seconds and started again. In the end everything that was ever promised is
-restored once more.
+and empty what is due, indexers write snapshots, readers restore what writers were promised. A random actor,
+of those that have started, is killed with SIGKILL every 0.7 seconds and started again. In the end everything
+that was ever promised is restored once more.
 
 What must hold for each promise: the item comes back as it was, or, if it may be collected, `ExpiredError`
 says that it was marked after it was promised. Anything else is a loss and is printed; the exit code is 1.
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,6 +199,10 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
         recognition.load_session = lambda _: None
         careless.gone = lambda _, __: set()
         careless._adopt = _adopt_blindly
+    # It takes most of the time of a start, on a busy machine more than actors have to live.
+    with suppress(OffloadError):
+        next(open_store(place.url, storage_options=place.options).keys(), None)
+    note(place, "started", role)
     while True:
         try:
             ACTS[role](place, chosen)
@@ -224,10 +229,9 @@ def run(
     Args:
         url: the store.
         options: its storage options.
-        seconds: how long the actors act.
+        seconds: how long the actors act, once all have started.
         seed: decides the course of events.
-        kill_every: seconds from one kill to the next; an actor lives for nine times as long, on average,
-            and must have started by then.
+        kill_every: seconds from one kill to the next, of an actor that has started.
         is_careless: whether the writers are those of the negative control.
 
     Returns:
@@ -262,20 +266,29 @@ def _play(
     """Run the actors for some seconds, killing one now and then; return how many were killed."""
     seeds = iter(lambda: chosen.getrandbits(30), None)
     actors = [_start(place, role, next(seeds), is_careless=is_careless) for role in ROLES]
-    kills, end = 0, time.monotonic() + seconds
+    kills = 0
     try:
+        while not all(_has_started(place, actor) for actor in actors):
+            time.sleep(0.05)
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(kill_every)
-            victim = chosen.randrange(len(actors))
-            actors[victim].kill()
-            actors[victim].join()
-            kills += 1
-            actors[victim] = _start(place, ROLES[victim], next(seeds), is_careless=is_careless)
+            started = [at for at, actor in enumerate(actors) if _has_started(place, actor)]
+            if started:
+                victim = chosen.choice(started)
+                actors[victim].kill()
+                actors[victim].join()
+                kills += 1
+                actors[victim] = _start(place, ROLES[victim], next(seeds), is_careless=is_careless)
     finally:
         for actor in actors:
             actor.kill()
             actor.join()
     return kills
+
+
+def _has_started(place: Place, actor: BaseProcess) -> bool:
+    return (place.folder / f"started-{actor.pid}").exists() or not actor.is_alive()
 
 
 def _start(place: Place, role: str, seed: int, *, is_careless: bool) -> BaseProcess:

@@ -20,10 +20,11 @@ from forks import conversation, journaled, keys, run
 from pairs import each_in_turn
 from retained import Paused
 
-from offload import NotFoundError, Offloader, Retention
-from offload.maintenance.retention import collect, delete
+from offload import NotFoundError, Offloader, Retention, StoreUnavailableError
+from offload.maintenance.retention import collect, delete, undelete
 from offload.maintenance.transfer import fork, rewind
 from offload.storage.layout import BRANCH
+from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
 Action = Callable[[Any], object]
@@ -187,6 +188,54 @@ def test_a_session_that_is_used_again_after_its_rm_is_forked_at_once_and_not_aft
     delete(store, "a")
     with pytest.raises(NotFoundError, match="is being deleted"):
         fork(store, "a", "c")
+
+
+# Deleted ones
+
+
+def a_deleted_fork() -> tuple[MemoryStore, list[list[Any]]]:
+    """Return a store with a fork that was deleted, of a session that goes on, and the lists sent there."""
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 6)
+    off.fork("b", at=5)
+    delete(store, "b")
+    return store, sent
+
+
+def check_fork(store: Any, sent: list[list[Any]]) -> None:
+    """Check that the fork has what it reads after its parent was deleted and collected."""
+    delete(store, "a")
+    gc(store)
+    assert check(store, "b", sent, 5)
+
+
+def test_a_fork_that_is_undeleted_while_gc_frees_it_has_all_that_it_reads_if_it_is_back() -> None:
+    outcomes = set()
+    for at in itertools.count(1):
+        store, sent = a_deleted_fork()
+        paused = Paused(store, at, partial(gc, store))
+        with suppress(NotFoundError):
+            undelete(paused, "b")
+        is_back = any("/from~" in key for key in keys(store, "r/b/"))
+        if is_back:
+            check_fork(store, sent)
+        outcomes.add(is_back)
+        if not paused.is_over:
+            break
+    assert outcomes == {True, False}
+
+
+def test_a_fork_that_was_repeated_keeps_what_it_reads_if_gc_dies_while_it_frees_the_first() -> None:
+    for nth in itertools.count(1):
+        store, sent = a_deleted_fork()
+        Offloader(store, session="a").fork("b", at=5)
+        faulty = FaultyStore(store, nth=nth, is_lasting=True)
+        with suppress(StoreUnavailableError):
+            collect(faulty, NOW)
+        check_fork(store, sent)
+        if not faulty.failures:
+            break
 
 
 # Killed between its objects

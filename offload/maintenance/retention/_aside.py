@@ -45,10 +45,11 @@ def bring_back(store: OffloadStore, part: str) -> int:
         )
     for key in found:
         original = original_key(key)
+        create(store, original, store.get(key))
         if BRANCH.match(original):
+            # Last: a gc that frees the fork deletes the mark unless it sees the branch.
             place = parse_branch(original)
             create(store, FORK.key(session=place.parent, receiver=part, base=f"{place.base:09}"))
-        create(store, original, store.get(key))
     delete_many(store, found)
     return len(_entries(found))
 

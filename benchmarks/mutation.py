@@ -155,6 +155,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_documents.py",
         "unit/test_thinking.py",
         "unit/test_programmatic.py",
+        "unit/test_gemini_interactions.py",
         "unit/test_context.py",
         "property/test_messages.py",
         "property/test_every_text.py",

@@ -220,7 +220,15 @@ class SharedServer:
         to_proxy, from_client = anyio.create_memory_object_stream[Any](0)
         to_client, from_proxy = anyio.create_memory_object_stream[Any](0)
         try:
-            async with self._upstream() as inner, to_proxy, from_proxy, anyio.create_task_group() as tasks:
+            # The proxy closes its ends too, unless it is cancelled before it begins.
+            async with (
+                to_proxy,
+                from_client,
+                to_client,
+                from_proxy,
+                self._upstream() as inner,
+                anyio.create_task_group() as tasks,
+            ):
                 connection = _SharedConnection(Proxy(self._results), to_proxy)
                 tasks.start_soon(connection.deliver_all, from_proxy)
                 tasks.start_soon(connection.proxy.run, (from_client, to_client), inner)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from _provider import Provider, serving
-from gateways import running
+from gateways import opened, running
 
 from offload import Offloader
 from offload.reading.timeline import Timeline
@@ -161,6 +161,8 @@ class Wrapped:
             **{name: value for name, value in os.environ.items() if not name.startswith("OFFLOAD_")},
             **dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(folder)),
             "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+            # Results leave after the next reply, whatever that costs.
+            "OFFLOAD_POLICY__COST_PLAN": "none",
             **client.more,
             **({base: url} if base else {}),
             key: "sk-none",
@@ -340,7 +342,7 @@ def test_a_client_with_the_gateway_as_its_base_url_gets_answers_and_its_results_
     script = Script(Client([], [], client.shell, client.argument, ("", "")))
     if client.argument == "commands":
         script.given = lambda command: {"commands": [command]}
-    store = Offloader(tmp_path / "store", session="gateway")
+    store = opened(tmp_path / "store", session="gateway")
     with serving(Provider(answer=script, is_strict=True)) as provider, running(provider.url, store) as url:
         command, variables = client.start(home, url)
         environ = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), **variables}

@@ -38,11 +38,11 @@ class Librarian(Script):
     turns: Sequence[Callable[[Sequence[str]], Call | list[Call] | str]] = ()
     last: str = ""
 
-    def reply(self, texts: Sequence[str]) -> Call | str:
+    def reply(self, texts: Sequence[str], system: str | None = None) -> list[Call] | str:  # noqa: ARG002 # it heeds none
         """Return the next step towards the answer to the last question in `texts`."""
         self.seen.append(list(texts))
         name, arguments = self._step(texts)
-        return Call(name, arguments, f"call_{len(self.seen)}") if name else arguments["answer"]
+        return [Call(name, arguments, f"call_{len(self.seen)}")] if name else arguments["answer"]
 
     def _step(self, texts: Sequence[str]) -> tuple[str, dict[str, str]]:
         *_, asked = [-1, *(n for n, text in enumerate(texts) if _ASKED.search(text))]
@@ -90,9 +90,10 @@ def _claude_code(script: Script) -> Iterator[dict[str, str]]:
 
     def reply(request: claude_code.Request) -> claude_code.Answer:
         said = script.reply(openai_server.texts_of(request.messages))
-        if isinstance(said, Call):
-            return claude_code.tool(f"mcp__{servers[said.name]}__{said.name}", **said.arguments)
-        return claude_code.text(str(said))
+        if isinstance(said, str):
+            return claude_code.text(said)
+        [call] = said
+        return claude_code.tool(f"mcp__{servers[call.name]}__{call.name}", **call.arguments)
 
     with claude_code.serving(reply) as server:
         yield {

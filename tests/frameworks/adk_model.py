@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from frameworks.scenario import QUERY, Call, Script, report
+from frameworks.scenario import QUERY, Call, report
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools import FunctionTool
@@ -14,22 +14,20 @@ from google.genai import types
 
 
 class ScriptedModel(BaseLlm):
-    """Answers as `script` says; `system` holds the instructions that it was sent, `offered` the tools.
+    """Answers as `script` says.
 
     Without `has_ids` its calls have no ids, as those of Gemini.
     """
 
     model: str = "scripted"
     script: Any
-    system: list[str]
-    offered: list[str]
     has_ids: bool = True
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:  # noqa: ARG002, FBT002 # the framework's signature
         config = llm_request.config
-        self.system.append(config.system_instruction)
-        self.offered[:] = [told.name for each in config.tools or () for told in each.function_declarations]
-        said = self.script.reply(texts_of(llm_request.contents))
+        declared = [told for each in config.tools or () for told in each.function_declarations]
+        self.script.offered = {told.name: told.parameters_json_schema for told in declared}
+        said = self.script.reply(texts_of(llm_request.contents), config.system_instruction)
         read, written = self.script.usage()
         usage = types.GenerateContentResponseUsageMetadata(
             prompt_token_count=read + written + 1, cached_content_token_count=read
@@ -40,19 +38,15 @@ class ScriptedModel(BaseLlm):
         )
 
 
-def scripted(script: Script) -> ScriptedModel:
-    return ScriptedModel(script=script, system=[], offered=[])
-
-
 def texts_of(contents: Any) -> list[str]:
     """Return the texts that a model is sent, in order; a tool call as its name."""
     return [_text(part) for content in contents for part in content.parts]
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> FunctionTool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
-    def call() -> Any:
+    def call(note: str = "") -> Any:
         return returns()
 
     call.__name__ = name
@@ -69,7 +63,7 @@ def _text(part: types.Part) -> str:
     return part.text or ""
 
 
-def _parts(said: Call | list[Call] | str, *, has_ids: bool) -> list[types.Part]:
+def _parts(said: list[Call] | str, *, has_ids: bool) -> list[types.Part]:
     if isinstance(said, str):
         return [types.Part(text=said)]
     return [
@@ -78,5 +72,5 @@ def _parts(said: Call | list[Call] | str, *, has_ids: bool) -> list[types.Part]:
                 name=call.name, args=call.arguments, id=call.id if has_ids else None
             )
         )
-        for call in (said if isinstance(said, list) else [said])
+        for call in said
     ]

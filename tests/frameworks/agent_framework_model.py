@@ -21,7 +21,7 @@ from frameworks.scenario import QUERY, Call, Script, report
 
 
 class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """Answers as `script` says; `system` holds the instructions that it was sent, `offered` the tools.
+    """Answers as `script` says.
 
     `stored` is the id of a conversation that the service stores; its client is sent only what is new.
     """
@@ -29,14 +29,11 @@ class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClien
     def __init__(self, script: Script, *, stored: str | None = None) -> None:
         super().__init__()
         self.script = script
-        self.system: list[str] = []
-        self.offered: dict[str, Any] = {}
         self.stored = stored
 
     def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **_: Any) -> Any:
-        self.system.append(options.get("instructions"))
-        self.offered = {tool.name: tool.parameters() for tool in options.get("tools") or ()}
-        said = self.script.reply(texts_of(messages))
+        self.script.offered = {tool.name: tool.parameters() for tool in options.get("tools") or ()}
+        said = self.script.reply(texts_of(messages), options.get("instructions"))
         read, written = self.script.usage()
         usage: Any = {
             "input_token_count": read + written + 1,
@@ -68,12 +65,12 @@ def texts_of(messages: Sequence[Message]) -> list[str]:
 
 
 def tool(name: str = QUERY, *, returns: Any = report, is_async: bool = False, **options: Any) -> FunctionTool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
-    def call() -> Any:
+    def call(note: str = "") -> Any:
         return returns()
 
-    async def later() -> Any:
+    async def later(note: str = "") -> Any:
         return returns()
 
     return FunctionTool(name=name, description="Sales.", func=later if is_async else call, **options)
@@ -85,10 +82,9 @@ def _text(content: Content) -> str:
     return str(content.result if content.type == "function_result" else content.text)
 
 
-def _contents(said: Call | list[Call] | str) -> list[Content]:
+def _contents(said: list[Call] | str) -> list[Content]:
     if isinstance(said, str):
         return [Content.from_text(said)]
     return [
-        Content.from_function_call(call.id, call.name, arguments=json.dumps(call.arguments))
-        for call in (said if isinstance(said, list) else [said])
+        Content.from_function_call(call.id, call.name, arguments=json.dumps(call.arguments)) for call in said
     ]

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 from agno.tools.function import Function
-from frameworks.scenario import QUERY, Call, Script, report
+from frameworks.scenario import QUERY, Script, chat_calls, report
 
 
 class ScriptedModel(Model):
-    """Answers as `script` says; `system` holds the system messages that it was sent, `offered` the tools."""
+    """Answers as `script` says."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(id="scripted", name="scripted", provider="scripted")
         self.script = script
-        self.system: list[str] = []
-        self.offered: set[str] = set()
 
     def invoke(self, *, messages: Any, tools: Any = None, **_: Any) -> ModelResponse:
-        self.offered = {tool["function"]["name"] for tool in tools or ()}
-        self.system += [message.content for message in messages if message.role == "system"]
-        return _response(self.script.reply(texts_of(messages)))
+        declared = [tool["function"] for tool in tools or ()]
+        self.script.offered = {each["name"]: each["parameters"] for each in declared}
+        system = [message.content for message in messages if message.role == "system"]
+        said = self.script.reply(texts_of(messages), *system)
+        text = said if isinstance(said, str) else None
+        return ModelResponse(role="assistant", content=text, tool_calls=chat_calls(said))
 
     async def ainvoke(self, **options: Any) -> ModelResponse:
         return self.invoke(**options)
@@ -48,12 +48,12 @@ def texts_of(messages: Any) -> list[str]:
 
 
 def tool(name: str = QUERY, *, returns: Any = report, is_async: bool = False) -> Function:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
-    def call() -> Any:
+    def call(note: str = "") -> Any:
         return returns()
 
-    async def later() -> Any:
+    async def later(note: str = "") -> Any:
         return returns()
 
     return Function(name=name, description="Sales.", entrypoint=later if is_async else call)
@@ -62,17 +62,3 @@ def tool(name: str = QUERY, *, returns: Any = report, is_async: bool = False) ->
 def _texts(message: Any) -> list[str]:
     calls = [call["function"]["name"] for call in message.tool_calls or ()]
     return calls or [str(message.content)]
-
-
-def _response(said: Call | list[Call] | str) -> ModelResponse:
-    if isinstance(said, str):
-        return ModelResponse(role="assistant", content=said)
-    calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-        }
-        for call in (said if isinstance(said, list) else [said])
-    ]
-    return ModelResponse(role="assistant", tool_calls=calls)

@@ -33,6 +33,7 @@ class Server(ThreadingHTTPServer):
         self.refusals: list[str] = []
         self.requests: list[Any] = []
         self.threads: dict[str, list[Any]] = {}
+        self.system: Any = ""
 
     @property
     def url(self) -> str:
@@ -45,7 +46,11 @@ class Server(ThreadingHTTPServer):
             request["messages"][:0] = self.threads[request["thread"]["previous_message_id"]]
         held = [*request["messages"]]
         count = _clear(request)
-        said = self.script.reply(texts_of(request["messages"]))
+        # A request that continues a thread has neither.
+        self.system = request.get("system", self.system)
+        if "tools" in request:
+            self.script.offered = {each["name"]: each.get("input_schema") for each in request["tools"]}
+        said = self.script.reply(texts_of(request["messages"]), str(self.system))
         read, written = self.script.usage()
         name = f"msg_{len(self.requests)}"
         self.threads[name] = [*held, {"role": "assistant", "content": [*thinking, *_blocks(said)]}]
@@ -138,11 +143,10 @@ def _text(block: Any) -> str:
     return str(block.get("text", ""))
 
 
-def _blocks(said: Call | list[Call] | str) -> list[Any]:
+def _blocks(said: list[Call] | str) -> list[Any]:
     if isinstance(said, str):
         return [{"type": "text", "text": said}]
-    calls = said if isinstance(said, list) else [said]
-    return [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in calls]
+    return [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in said]
 
 
 def _clear(request: Any) -> int:

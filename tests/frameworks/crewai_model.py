@@ -20,7 +20,7 @@ os.environ |= {
 
 from crewai.llms.base_llm import BaseLLM
 from crewai.tools import BaseTool
-from frameworks.scenario import QUERY, Call, Script, report
+from frameworks.scenario import QUERY, Script, chat_calls, report
 from pydantic import PrivateAttr
 
 # Where CrewAI keeps its databases.
@@ -29,21 +29,21 @@ atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 class ScriptedModel(BaseLLM):
-    """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools.
+    """Answers as `script` says.
 
     With `is_native=False` it calls tools by text, as a model without function calling does.
     """
 
     is_native: bool = True
     _script: Any = PrivateAttr(None)
-    _system: list[str] = PrivateAttr(default_factory=list)
-    _offered: set[str] = PrivateAttr(default_factory=set)
 
     def call(self, messages: Any, tools: Any = None, **_: Any) -> Any:
-        self._offered |= {tool["function"]["name"] for tool in tools or ()}
-        self._system += [m["content"] for m in messages if m["role"] == "system"]
-        said = self._script.reply(texts_of(messages))
-        return _calls(said) if self.is_native else _text(said)
+        declared = [tool["function"] for tool in tools or ()]
+        self._script.offered |= {each["name"]: each["parameters"] for each in declared}
+        said = self._script.reply(
+            texts_of(messages), *(m["content"] for m in messages if m["role"] == "system")
+        )
+        return (chat_calls(said) or said) if self.is_native else _text(said)
 
     async def acall(self, messages: Any, *given: Any, **options: Any) -> Any:
         return self.call(messages, *given, **options)
@@ -69,8 +69,8 @@ def texts_of(messages: Any) -> list[str]:
 class _Tool(BaseTool):
     _returns: Any = PrivateAttr(None)
 
-    def _run(self, n: int | None = None, note: str = "") -> Any:  # noqa: ARG002 # what a model writes in a long call
-        return self._returns() if n is None else self._returns(n)
+    def _run(self, note: str = "") -> Any:  # noqa: ARG002 # what a model writes
+        return self._returns()
 
 
 def tool(name: str = QUERY, *, returns: Any = report, **options: Any) -> BaseTool:
@@ -82,23 +82,13 @@ def tool(name: str = QUERY, *, returns: Any = report, **options: Any) -> BaseToo
 
 def _texts(message: Any) -> list[str]:
     calls = [call["function"]["name"] for call in message.get("tool_calls") or ()]
-    return calls or [str(message["content"])]
-
-
-def _calls(said: Call | list[Call] | str) -> Any:
-    if isinstance(said, str):
-        return said
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-        }
-        for call in (said if isinstance(said, list) else [said])
-    ]
+    # What CrewAI adds for a model without function calling: the result behind its call, and a request.
+    shown = str(message["content"]).split("\nObservation: ")
+    return calls or [text for text in shown if not text.startswith("Analyze the tool result")]
 
 
 def _text(said: Any) -> str:
     if isinstance(said, str):
         return f"Thought: I know.\nFinal Answer: {said}"
-    return f"Thought: I look.\nAction: {said.name}\nAction Input: {json.dumps(said.arguments)}"
+    [call] = said
+    return f"Thought: I look.\nAction: {call.name}\nAction Input: {json.dumps(call.arguments)}"

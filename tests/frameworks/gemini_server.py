@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frameworks.openai_server import calls_of, texts_of
+from frameworks.openai_server import texts_of
 from frameworks.scenario import Script
 from provider import Api
 
@@ -19,7 +19,9 @@ class Gemini(Api):
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         self.requests.append((path, body))
         said = self._script.reply(texts_of(body["contents"]))
-        calls = [{"functionCall": {"name": call.name, "args": call.arguments}} for call in calls_of(said)]
-        content: dict[str, Any] = {"role": "model", "parts": calls or [{"text": said}]}
+        parts: list[Any] = [{"text": said}]
+        if not isinstance(said, str):
+            parts = [{"functionCall": {"name": call.name, "args": call.arguments}} for call in said]
+        content = {"role": "model", "parts": parts}
         usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
         return 200, {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}

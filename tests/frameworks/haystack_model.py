@@ -12,21 +12,19 @@ from haystack.tools import Tool
 
 @component
 class ScriptedGenerator:
-    """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools."""
+    """Answers as `script` says."""
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = Script([]) if script is None else script
-        self.system: list[str] = []
-        self.offered: set[str] = set()
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": f"{type(self).__module__}.{type(self).__name__}", "init_parameters": {}}
 
     @component.output_types(replies=list[ChatMessage])
     def run(self, messages: list[ChatMessage], tools: Any = None, **_: Any) -> dict[str, Any]:
-        self.offered = {tool.name for tool in tools or ()}
-        self.system += [message.text for message in messages if message.is_from("system")]
-        said = self.script.reply(texts_of(messages))
+        self.script.offered = {tool.name: tool.parameters for tool in tools or ()}
+        system = "\n\n".join(message.text or "" for message in messages if message.is_from("system"))
+        said = self.script.reply(texts_of(messages), system)
         return {"replies": [_message(said, *self.script.usage())]}
 
 
@@ -35,18 +33,16 @@ def texts_of(messages: list[ChatMessage]) -> list[str]:
     return [text for message in messages if not message.is_from("system") for text in _texts(message)]
 
 
-def make_report() -> Any:
+def make_report(note: str = "") -> Any:  # what a model writes
     """Return the report; a function that a pipeline's file can name."""
     return report()
 
 
 def tool(name: str = QUERY, *, returns: Any = make_report, **options: Any) -> Tool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
-    given = (
-        {} if returns is make_report else {"function": lambda: returns()}  # noqa: PLW0108 # without arguments
-    )
-    parameters = {"type": "object", "properties": {}}
-    return Tool(name, "Sales.", parameters, **{"function": make_report, **given, **options})
+    """Return a tool that returns what `returns` returns."""
+    called = make_report if returns is make_report else lambda note="": returns()  # noqa: ARG005 # what a model writes
+    parameters = {"type": "object", "properties": {"note": {"type": "string"}}}
+    return Tool(name, "Sales.", parameters, called, **options)
 
 
 def _texts(message: ChatMessage) -> list[str]:
@@ -58,7 +54,7 @@ def _texts(message: ChatMessage) -> list[str]:
     return [*message.texts, *(call.tool_name for call in message.tool_calls), *shown]
 
 
-def _message(said: Call | list[Call] | str, read: int, written: int) -> ChatMessage:
+def _message(said: list[Call] | str, read: int, written: int) -> ChatMessage:
     usage = {
         "prompt_tokens": read + written + 1,
         "completion_tokens": 1,
@@ -66,8 +62,5 @@ def _message(said: Call | list[Call] | str, read: int, written: int) -> ChatMess
     }
     if isinstance(said, str):
         return ChatMessage.from_assistant(said, meta={"usage": usage})
-    calls = [
-        ToolCall(call.name, call.arguments, call.id or None)
-        for call in (said if isinstance(said, list) else [said])
-    ]
+    calls = [ToolCall(call.name, call.arguments, call.id or None) for call in said]
     return ChatMessage.from_assistant(tool_calls=calls, meta={"usage": usage})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from frameworks.scenario import Call, Script
+from frameworks.scenario import Call, Script, chat_calls
 from provider import Api
 
 
@@ -32,16 +31,9 @@ def texts_of(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def calls_of(said: Call | list[Call] | str) -> list[Call]:
-    return [] if isinstance(said, str) else said if isinstance(said, list) else [said]
-
-
-def _completion(said: Call | list[Call] | str) -> dict[str, Any]:
+def _completion(said: list[Call] | str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
-    calls = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
-        for c in calls_of(said)
-    ]
+    calls = chat_calls(said)
     reason = "tool_calls" if calls else "stop"
     message |= {"tool_calls": calls} if calls else {}
     return {
@@ -51,18 +43,12 @@ def _completion(said: Call | list[Call] | str) -> dict[str, Any]:
     }
 
 
-def _response(said: Call | list[Call] | str) -> dict[str, Any]:
+def _response(said: list[Call] | str) -> dict[str, Any]:
     text = {"type": "output_text", "text": said, "annotations": []}
     message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
     calls = [
-        {
-            "type": "function_call",
-            "id": f"fc_{c.id}",
-            "call_id": c.id,
-            "name": c.name,
-            "arguments": json.dumps(c.arguments),
-        }
-        for c in calls_of(said)
+        {"type": "function_call", "id": f"fc_{call['id']}", "call_id": call["id"], **call["function"]}
+        for call in chat_calls(said)
     ]
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     return {

@@ -63,7 +63,7 @@ def report(owner: str = "alice") -> str:
         for n in range(1, ENTRIES + 1)
     ]
     lines[NEEDLE_LINE - 1] = needle(owner)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,21 @@ class Script:
     """A scripted model: its turns, and the input of each turn.
 
     `usages` has the tokens that its provider's cache read and wrote for each turn, if it has a cache.
+    `system` has the system prompt of each request, `offered` the schemas of the last one's tools, by name.
     """
 
     turns: Sequence[Turn]
     seen: list[list[str]] = field(default_factory=list)
     usages: Sequence[tuple[int, int]] = ()
+    system: list[str] = field(default_factory=list)
+    offered: dict[str, Any] = field(default_factory=dict)
 
-    def reply(self, texts: Sequence[str]) -> Call | list[Call] | str:
-        """Return the model's next answer: a tool call, several at once, or a text that ends the run."""
+    def reply(self, texts: Sequence[str], system: str | None = None) -> list[Call] | str:
+        """Return the model's next answer: tool calls, or a text that ends the run."""
         self.seen.append(list(texts))
-        return self.turns[len(self.seen) - 1](texts)
+        self.system.append(system or "")
+        said = self.turns[len(self.seen) - 1](texts)
+        return [said] if isinstance(said, Call) else said
 
     def usage(self) -> tuple[int, int]:
         """Return the tokens that the cache read and wrote for the last reply."""
@@ -104,14 +109,22 @@ class Script:
         return "\n".join(self.seen[turn - 1])
 
 
+def chat_calls(said: list[Call] | str) -> list[Any]:
+    """Return the calls of an answer as Chat Completions has them."""
+    return [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
+        for c in ([] if isinstance(said, str) else said)
+    ]
+
+
 def refs(texts: Sequence[str]) -> list[str]:
     """Return the refs of the placeholders in `texts`, in order."""
     return [ref for text in texts for ref in _REF.findall(text)]
 
 
 def ask(tool: str = QUERY, call: str = "call_0") -> Turn:
-    """The model asks for the report."""
-    return lambda _: Call(tool, {}, call)
+    """The model asks for the report, each time in other words."""
+    return lambda _: Call(tool, {} if call == "call_0" else {"note": call}, call)
 
 
 def search(texts: Sequence[str]) -> Call:

@@ -9,27 +9,26 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
 
 class ScriptedModel(BaseChatModel):
-    """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools."""
+    """Answers as `script` says."""
 
     script: Any
-    system: list[str]
-    offered: list[str]
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
     def bind_tools(self, tools: Any, **_: Any) -> ScriptedModel:
-        self.offered[:] = [tool["name"] if isinstance(tool, dict) else tool.name for tool in tools]
+        declared = [convert_to_openai_tool(tool)["function"] for tool in tools]
+        self.script.offered = {each["name"]: each["parameters"] for each in declared}
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        if messages[0].type == "system":
-            self.system.append(messages[0].text)
-        said = self.script.reply([message.text for message in messages if message.type != "system"])
+        system = [message.text for message in messages if message.type == "system"]
+        said = self.script.reply([message.text for message in messages if message.type != "system"], *system)
         read, written = self.script.usage()
         details = {"cache_read": read, "cache_creation": written}
         total = read + written + 1
@@ -39,22 +38,24 @@ class ScriptedModel(BaseChatModel):
 
 
 def scripted(script: Script) -> ScriptedModel:
-    return ScriptedModel(script=script, system=[], offered=[])
+    return ScriptedModel(script=script)
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> StructuredTool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
-    async def later() -> Any:
+    def now(note: str = "") -> Any:
         return returns()
 
-    return StructuredTool.from_function(lambda: returns(), later, name=name, description="Sales.")  # noqa: PLW0108 # one without arguments
+    async def later(note: str = "") -> Any:
+        return returns()
+
+    return StructuredTool.from_function(now, later, name=name, description="Sales.")
 
 
-def _answer(said: Call | list[Call] | str) -> AIMessage:
+def _answer(said: list[Call] | str) -> AIMessage:
     if isinstance(said, str):
         return AIMessage(said)
-    calls = said if isinstance(said, list) else [said]
     return AIMessage(
-        "", tool_calls=[{"name": call.name, "args": call.arguments, "id": call.id} for call in calls]
+        "", tool_calls=[{"name": call.name, "args": call.arguments, "id": call.id} for call in said]
     )

@@ -22,25 +22,26 @@ def scripted(script: Script) -> ScriptedModel:
     """Return a model with as many answers as `script`; its `calls` say what it was sent."""
 
     def respond(call: Any) -> ModelStep:
-        said = script.reply(texts(call.input))
-        return ModelStep(_answer(said), usage=_usage(*script.usage()))
+        script.offered = {tool.name: tool.params_json_schema for tool in call.tools}
+        said = script.reply(texts(call.input), call.system_instructions)
+        return ModelStep(answer(said), usage=_usage(*script.usage()))
 
     return ScriptedModel([ModelStep.respond(respond)] * len(script.turns))
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> agents.FunctionTool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
     async def invoke(_context: Any, _arguments: str) -> Any:
         return returns()
 
-    return agents.FunctionTool(name, "Sales.", {"type": "object", "properties": {}}, invoke)
+    schema = {"type": "object", "properties": {"note": {"type": "string"}}}
+    return agents.FunctionTool(name, "Sales.", schema, invoke, strict_json_schema=False)
 
 
 def agent(script, offloading, *tools, **options):
-    return Agent(
-        name="analyst", model=scripted(script), tools=[*(tools or [tool()]), *offloading.tools], **options
-    )
+    options = {"name": "analyst", **options}
+    return Agent(model=scripted(script), tools=[*(tools or [tool()]), *offloading.tools], **options)
 
 
 def sync(agent, asked=QUESTION, **options):
@@ -95,8 +96,8 @@ def _usage(read: int, written: int) -> Usage:
     return Usage(requests=1, input_tokens=read + written + 1, input_tokens_details=details)
 
 
-def _answer(said: Call | list[Call] | str) -> list[Any]:
+def answer(said: list[Call] | str) -> list[Any]:
+    """Return an answer of a script as items of the SDK."""
     if isinstance(said, str):
         return [assistant_message(said)]
-    calls = said if isinstance(said, list) else [said]
-    return [function_call(call.name, call.arguments, call_id=call.id) for call in calls]
+    return [function_call(call.name, call.arguments, call_id=call.id) for call in said]

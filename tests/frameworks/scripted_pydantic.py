@@ -16,24 +16,22 @@ from pydantic_ai.usage import RequestUsage
 
 
 class ScriptedModel(FunctionModel):
-    """Answers as `script` says; `infos` holds what else it was sent: tools, instructions."""
+    """Answers as `script` says."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(self._reply, stream_function=self._stream)
         self.script = script
-        self.infos: list[AgentInfo] = []
 
     def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.infos.append(info)
-        said = self.script.reply(texts(messages))
+        self.script.offered = {tool.name: tool.parameters_json_schema for tool in info.function_tools}
+        said = self.script.reply(texts(messages), info.instructions)
         read, written = self.script.usage()
         usage = RequestUsage(
             input_tokens=read + written + 1, cache_read_tokens=read, cache_write_tokens=written
         )
         if isinstance(said, str):
             return ModelResponse([TextPart(said)], usage=usage)
-        calls = said if isinstance(said, list) else [said]
-        parts = [ToolCallPart(call.name, call.arguments, call.id) for call in calls]
+        parts = [ToolCallPart(call.name, call.arguments, call.id) for call in said]
         return ModelResponse(parts, usage=usage)
 
     async def _stream(
@@ -49,8 +47,12 @@ class ScriptedModel(FunctionModel):
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> Tool[Any]:
-    """Return a tool that takes nothing and returns what `returns` returns."""
-    return Tool(lambda: returns(), name=name, description="Sales.")  # noqa: PLW0108 # one without arguments
+    """Return a tool that returns what `returns` returns."""
+
+    def call(note: str = "") -> Any:
+        return returns()
+
+    return Tool(call, name=name, description="Sales.")
 
 
 def agent(script, capability, *tools, **options):

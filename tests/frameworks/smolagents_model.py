@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from smolagents.monitoring import TokenUsage
 
 
 class ScriptedModel(Model):
-    """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools.
+    """Answers as `script` says.
 
     With `is_code`, it writes its calls as code for a `CodeAgent`.
     """
@@ -29,14 +30,12 @@ class ScriptedModel(Model):
         super().__init__(model_id="scripted")
         self.script = script
         self.is_code = is_code
-        self.system: list[str] = []
-        self.offered: dict[str, Any] = {}
 
     def generate(self, messages: Any, tools_to_call_from: Any = None, **_: Any) -> ChatMessage:
         tools = [tool for tool in tools_to_call_from or () if isinstance(tool, Tool)]
-        self.offered = {tool.name: get_tool_json_schema(tool)["function"] for tool in tools}
-        self.system += [_text(message) for message in messages if message.role == MessageRole.SYSTEM]
-        said = self.script.reply(texts_of(messages))
+        self.script.offered = {t.name: get_tool_json_schema(t)["function"]["parameters"] for t in tools}
+        system = [_text(message) for message in messages if message.role == MessageRole.SYSTEM]
+        said = self.script.reply(texts_of(messages), *system)
         read, written = self.script.usage()
         details = {"cached_tokens": read, "cache_write_tokens": written}
         usage = {"prompt_tokens": read + written + 1, "prompt_tokens_details": details}
@@ -65,19 +64,28 @@ class ScriptedModel(Model):
 
 def texts_of(messages: Any) -> list[str]:
     """Return the texts that a model is sent after its system prompt, in order."""
-    return [_text(message) for message in messages if message.role != MessageRole.SYSTEM]
+    return [printed(_text(message)) for message in messages if message.role != MessageRole.SYSTEM]
+
+
+_AROUND = r"(?:Observation:\n)?(?:Execution logs:\n)?(.*?)(?:\n?Last output from code snippet:\nNone)?"
+
+
+def printed(observation: str) -> str:
+    """Return what a tool returned or code printed, of an observation of a step."""
+    found = re.fullmatch(_AROUND, observation, re.DOTALL)
+    return found[1] if found else observation
 
 
 def tool(tool_name: str = QUERY, *, returns: Any = report, type_: str = "any") -> Tool:
-    """Return a tool that takes nothing and returns what `returns` returns."""
+    """Return a tool that returns what `returns` returns."""
 
     class Sales(Tool):
         name = tool_name
         description = "Sales."
-        inputs: dict[str, Any] = {}  # noqa: RUF012 # the framework's signature
+        inputs: dict[str, Any] = {"note": {"type": "string", "description": "N.", "nullable": True}}  # noqa: RUF012 # the framework's signature
         output_type = type_
 
-        def forward(self) -> Any:
+        def forward(self, note: str = "") -> Any:  # noqa: ARG002 # what a model writes
             return returns()
 
     return Sales()
@@ -89,13 +97,11 @@ def _text(message: Any) -> str:
     return "".join(block.get("text", "") for block in message.content)
 
 
-def _listed(said: Call | list[Call] | str) -> list[Call]:
-    if isinstance(said, str):
-        return [Call("final_answer", {"answer": said}, "call_end")]
-    return said if isinstance(said, list) else [said]
+def _listed(said: list[Call] | str) -> list[Call]:
+    return [Call("final_answer", {"answer": said}, "call_end")] if isinstance(said, str) else said
 
 
-def _as_calls(said: Call | list[Call] | str) -> dict[str, Any]:
+def _as_calls(said: list[Call] | str) -> dict[str, Any]:
     calls = [
         ChatMessageToolCall(ChatMessageToolCallFunction(call.arguments, call.name), call.id, "function")
         for call in _listed(said)
@@ -103,7 +109,7 @@ def _as_calls(said: Call | list[Call] | str) -> dict[str, Any]:
     return {"content": "", "tool_calls": calls}
 
 
-def _as_code(said: Call | list[Call] | str) -> dict[str, Any]:
+def _as_code(said: list[Call] | str) -> dict[str, Any]:
     lines = []
     for call in _listed(said):
         made = f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"

@@ -18,6 +18,7 @@ from frameworks import scenario
 from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, SHOWN_ONCE, Call, Script, needle, report
 
 from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -73,7 +74,22 @@ class Story:
     # The agents that the record of a run names.
     agents: ClassVar[list[str | None]] = [None]
     # What a tool raises, or returns, to report the text of a report as its error.
-    error: ClassVar[Any] = RuntimeError(report())
+    errors: ClassVar[Sequence[Any]] = (RuntimeError(report()),)
+    # Options of a tool whose result is no text.
+    values: ClassVar[Sequence[dict[str, Any]]] = (
+        {"returns": lambda: {"rows": [report()]}},
+        {"returns": lambda: [report()]},
+    )
+    # The owners of runs for which nobody names a session.
+    unnamed: ClassVar[Sequence[Any]] = (None,)
+    # Tools that the framework adds.
+    own_tools: ClassVar[tuple[str, ...]] = ()
+    # The arguments that a model must give to read an item.
+    required: ClassVar[list[str]] = ["id"]
+    # The agent's option for the system prompt of its host.
+    instructs: ClassVar[str] = "instructions"
+    # Functions that make a tool `helper` of an agent with a script, each with options of the integration.
+    helpers: ClassVar[Sequence[tuple[Callable[..., Any], dict[str, Any]]]] = ()
     # Whether the framework shows requests to its extensions.
     shows_requests: ClassVar[bool] = True
     missed: ClassVar[list[int]] = [0, 0, 5301, 0]
@@ -99,13 +115,25 @@ class Story:
         owner: str = "alice",
         asked: str = QUESTION,
         saved: Any = None,
+        **options: Any,
     ) -> Told:
-        """Run an agent to its end, in the owner's session, from what a run before it saved."""
+        """Run an agent with options to its end, in the owner's session, from what a run before it saved."""
         raise NotImplementedError
+
+    def forge(self, session: str) -> dict[str, Any]:  # noqa: ARG002 # for those who have such arguments
+        """Return the arguments by which a model may try to read another session."""
+        return {}
+
+    def told_helper(self, text: str) -> dict[str, Any]:
+        """Return the arguments of the tool `helper`."""
+        return {"input": text}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "way" in metafunc.fixturenames:
             metafunc.parametrize("way", self.some_ways.get(metafunc.function.__name__, self.ways))
+        for name in ("error", "value", "unnamed", "helper"):
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, getattr(self, name if name == "unnamed" else f"{name}s"))
 
     def reports(self, name: str = QUERY) -> Any:
         """Return a tool that returns the report of alice, then that of bob."""
@@ -157,8 +185,10 @@ class Story:
 
     def test_a_session_cannot_read_items_of_another(self, store):
         plugin = self.plugin(store)
-        [record] = self.play(scenario.whole_run(), plugin).offloader.records()
-        foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+        off = self.play(scenario.whole_run(), plugin).offloader
+        [record] = off.records()
+        forged = {"id": record.ref, **self.forge(off.session)}
+        foreign = Script([lambda _: Call("context_read", forged, "c"), scenario.end])
         unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
 
         for script in (foreign, unknown):
@@ -203,17 +233,17 @@ class Story:
             told.value.__cause__, StoreUnavailableError
         )
 
-    def test_the_error_of_a_tool_is_kept(self, store, way):
+    def test_the_error_of_a_tool_is_kept(self, store, way, error):
         def fail() -> Any:
-            if isinstance(self.error, Exception):
-                raise self.error
-            return self.error
+            if isinstance(error, Exception):
+                raise error
+            return error
 
         script = Script([scenario.ask(), scenario.end])
 
         told = self.play(script, self.plugin(store), self.tool(returns=fail), way=way)
 
-        assert needle("alice") in script.seen[1][-1]
+        assert needle("alice") in script.shown(2)
         assert told.offloader.records() == []
 
     def test_a_new_process_continues_from_what_was_saved_and_the_store(self, s3_bucket):
@@ -251,7 +281,7 @@ class Story:
         [late] = [text for text in script.seen[2] if scenario.refs([text])]
         assert needle("alice") not in script.shown(3)
         assert script.seen[2][-1] == report("bob")
-        assert list(told.results) == [report("alice") if self.keeps_late else late, report("bob")]
+        assert told.results[0] == (report("alice") if self.keeps_late else late)
         assert list(told.restored()) == [report("alice"), report("bob")]
 
     def test_a_long_user_message_is_offloaded_and_kept_by_the_framework(self, store):
@@ -264,14 +294,16 @@ class Story:
         assert told.question == report()
 
     def test_results_of_concurrent_calls_are_all_offloaded(self, store, way):
-        calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+        calls = [Call(QUERY, {"note": str(n)}, f"call_{n}") for n in range(8)]
         script = Script([lambda _: calls, scenario.end])
+        texts = [report(str(n)) for n in range(8)]
+        left = iter(texts)
 
-        told = self.play(script, self.plugin(store), way=way)
+        told = self.play(script, self.plugin(store), self.tool(returns=lambda: next(left)), way=way)
 
         assert len(set(scenario.refs(script.seen[1]))) == 8
         assert len({ref for text in told.results for ref in scenario.refs([text])}) == 8
-        assert list(told.restored()) == [report()] * 8
+        assert sorted(told.restored()) == texts
 
     @pytest.mark.parametrize("arguments", [{}, {"id": 7}, {"id": "abcdefghij"}, {"id": "../../etc/passwd"}])
     def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(self, store, way, arguments):
@@ -308,6 +340,69 @@ class Story:
         assert len(sent) == len(script.seen)
         assert all(QUESTION in each for each in sent)
         assert [f"id {ref}]" in each for each in sent] == [bool(scenario.refs(seen)) for seen in script.seen]
+
+    @pytest.mark.parametrize("given", [None, "Be brief."])
+    def test_each_request_has_the_tools_and_a_prompt_once_after_the_host_s_own(self, store, given):
+        script = scenario.whole_run()
+
+        told = self.play(script, self.plugin(store), **({self.instructs: given} if given else {}))
+
+        assert {*script.offered} == {QUERY, *TOOL_NAMES, *self.own_tools}
+        assert script.offered["context_read"]["required"] == self.required
+        assert len(script.system) == 4
+        for system in script.system:
+            own, *others = system.split(told.offloader.prompt())
+            assert len(others) == 1
+            assert (given or "") in own
+
+    def test_runs_that_name_no_session_do_not_share_one(self, store, way, unnamed):
+        plugin = self.plugin(store)
+        first = Script([scenario.ask(), scenario.search, scenario.end])
+        second = Script([*scenario.LOOK, scenario.end])
+
+        told, other = (self.play(script, plugin, way=way, owner=unnamed) for script in (first, second))
+
+        assert needle("alice") in first.seen[2][-1]
+        assert "[0 stored" in second.seen[1][-1]
+        assert needle("alice") not in second.shown(3)
+        assert [len(each.offloader.records()) for each in (told, other)] == [1, 0]
+
+    def test_a_session_that_is_named_is_that_of_every_run(self, store):
+        scripts = [Script([scenario.ask(), scenario.end]), Script([*scenario.LOOK, scenario.end])]
+        for script, owner in zip(scripts, ("alice", "bob"), strict=True):
+            told = self.play(script, self.plugin(store, session="team"), owner=owner)
+
+        assert told.offloader.session == "team"
+        assert needle("alice") in scripts[1].seen[2][-1]
+
+    def test_a_value_is_offloaded_as_the_text_that_the_framework_makes_of_it(self, store, way, value):
+        plain, script = (Script([scenario.ask(), scenario.end]) for _ in range(2))
+        self.play(plain, self.plugin(store, should_offload=lambda _: False), self.tool(**value), way=way)
+
+        told = self.play(script, self.plugin(store), self.tool(**value), way=way, owner="bob")
+
+        [record] = told.offloader.records()
+        text = b"".join(told.offloader.content(record.ref)).decode()
+        assert len(text) > 10_000
+        assert plain.seen[1][-1].endswith(text)
+        assert len(script.shown(2)) < 10_000
+        assert list(told.restored()) in ([], [text])
+
+    def test_an_agent_that_is_a_tool_and_its_caller_read_each_other_s_items(self, store, way, helper):
+        def pass_on(texts: Sequence[str]) -> Call:
+            return Call("helper", self.told_helper(scenario.tell(texts)), f"call_{len(texts)}")
+
+        made_by, options = helper
+        plugin, query = self.plugin(store, **options), self.reports()
+        inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell])
+        outer = Script([scenario.ask(), pass_on, scenario.search_told, scenario.end])
+
+        told = self.play(outer, plugin, query, made_by(inner, plugin, query), way=way)
+
+        assert needle("alice") in inner.seen[1][-1]
+        assert needle("bob") in outer.seen[3][-1]
+        assert len(told.offloader.records()) == len(list(store.keys("r/"))) == 2
+        assert {*scenario.agents_of(told.offloader)} == {*self.agents, self.agents[0] and "helper"}
 
     def test_a_request_that_the_provider_s_cache_missed_is_noticed(self, store, way, monkeypatch):
         missed = scenario.missed_tokens(monkeypatch)

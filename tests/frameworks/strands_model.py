@@ -12,12 +12,10 @@ from strands.tools import PythonAgentTool
 
 
 class ScriptedModel(Model):
-    """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools."""
+    """Answers as `script` says."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.system: list[Any] = []
-        self.offered: set[str] = set()
 
     def update_config(self, **_: Any) -> None: ...
 
@@ -30,9 +28,9 @@ class ScriptedModel(Model):
     async def stream(
         self, messages: Any, tool_specs: Any = None, *_: Any, system_prompt_content: Any = None, **__: Any
     ) -> AsyncIterator[Any]:
-        self.offered = {spec["name"] for spec in tool_specs or ()}
-        self.system.append(system_prompt_content)
-        said = self.script.reply(texts_of(messages))
+        self.script.offered = {spec["name"]: spec["inputSchema"]["json"] for spec in tool_specs or ()}
+        system = "\n".join(block.get("text", "") for block in system_prompt_content or ())
+        said = self.script.reply(texts_of(messages), system)
         for event in _events(said):
             yield event
         read, written = self.script.usage()
@@ -47,7 +45,7 @@ def texts_of(messages: Any) -> list[str]:
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> PythonAgentTool:
-    """Return a tool that takes nothing and returns what `returns` returns, a text or a whole result."""
+    """Return a tool that returns what `returns` returns, a text or a whole result."""
     spec = {"name": name, "description": "Sales.", "inputSchema": {"json": {"type": "object"}}}
 
     def call(tool_use: Any, **_: Any) -> Any:
@@ -66,14 +64,14 @@ def _text(part: Any) -> str:
     return str(part.get("text", ""))
 
 
-def _events(said: Call | list[Call] | str) -> Iterator[Any]:
+def _events(said: list[Call] | str) -> Iterator[Any]:
     yield {"messageStart": {"role": "assistant"}}
     if isinstance(said, str):
         yield {"contentBlockStart": {"start": {}}}
         yield {"contentBlockDelta": {"delta": {"text": said}}}
         yield {"contentBlockStop": {}}
     else:
-        for call in said if isinstance(said, list) else [said]:
+        for call in said:
             yield {"contentBlockStart": {"start": {"toolUse": {"name": call.name, "toolUseId": call.id}}}}
             yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(call.arguments)}}}}
             yield {"contentBlockStop": {}}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from binding import Binding
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, Call, Script, needle, report
+from frameworks.scenario import QUERY, QUESTION, Call, Script, needle, report
 from frameworks.story import Story, Told
 
 pytest.importorskip("anthropic.lib.tools", reason="in the environment of the group integration-anthropic")
@@ -42,21 +42,21 @@ EDIT: dict[str, Any] = {
 
 
 def made(kind, name, returns):
-    schema = {"type": "object", "properties": {}}
+    schema = {"type": "object", "properties": {"note": {"type": "string"}}}
     return kind(returns, name=name, description="Sales.", input_schema=schema)
 
 
-def run(script, off, *, name=QUERY, returns=report, messages=None, stream=False):
+def run(script, off, *, name=QUERY, returns=report, messages=None, stream=False, system=""):
     """Run a tool runner to its end; return the requests, and the last message."""
 
-    def call():
+    def call(note=""):
         return returns()
 
     with serving(script) as server, Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
         runner = client.beta.messages.tool_runner(
             model="scripted",
             max_tokens=99,
-            system=off.prompt(),
+            system=system + off.prompt(),
             messages=ASKED if messages is None else messages,
             tools=[made(beta_tool, name, call), *tools(off)],
             stream=stream,
@@ -70,8 +70,8 @@ def stream_run(script, off, **options):
     return run(script, off, stream=True, **options)
 
 
-def arun(script, off, *, name=QUERY, returns=report, messages=None, stream=False):
-    async def call():
+def arun(script, off, *, name=QUERY, returns=report, messages=None, stream=False, system=""):
+    async def call(note=""):
         return returns()
 
     async def talk():
@@ -79,7 +79,7 @@ def arun(script, off, *, name=QUERY, returns=report, messages=None, stream=False
             runner = client.beta.messages.tool_runner(
                 model="scripted",
                 max_tokens=99,
-                system=off.prompt(),
+                system=system + off.prompt(),
                 messages=ASKED if messages is None else messages,
                 tools=[made(beta_async_tool, name, call), *async_tools(off)],
                 stream=stream,
@@ -100,13 +100,19 @@ RUNS = pytest.mark.parametrize("run", [run, stream_run, arun, astream_run])
 
 class TestStory(Story):
     extra, without, keeps_late = "anthropic", "anthropic.lib.tools", False
-    error = ToolError(report())
+    errors: ClassVar = (ToolError(report()),)
+    instructs = "system"
+    own_arguments: ClassVar = {"self": 1, "input": {}}
     ways = (run, stream_run, arun, astream_run)
     left_out: ClassVar = (
         # It is made for each run: tested with the offloader.
         "test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can",
-        # The answer is an error too: tested below.
-        "test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run",
+        # An offloader is one session.
+        "test_runs_that_name_no_session_do_not_share_one",
+        "test_a_session_that_is_named_is_that_of_every_run",
+        # Tools return texts.
+        "test_a_value_is_offloaded_as_the_text_that_the_framework_makes_of_it",
+        "test_an_agent_that_is_a_tool_and_its_caller_read_each_other_s_items",
     )
 
     @staticmethod
@@ -116,10 +122,10 @@ class TestStory(Story):
     def plugin(self, store, **options):
         return partial(Offloader, store, **options)
 
-    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=()):
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=(), **options):
         off = plugin(session=owner)
         question = {"role": "user", "content": asked}
-        options = tools[0] if tools else {}
+        options |= tools[0] if tools else {}
         requests, last = way(script, off, messages=[*(saved or ()), question], **options)
         sent = requests[-1]["messages"]
         restored = off.restore(sent)
@@ -145,26 +151,14 @@ def test_a_tool_runs_once_for_each_call(store, run):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-@pytest.mark.parametrize(
-    "arguments", [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "input": {}}, {"id": "../../etc/passwd"}]
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+def test_an_answer_that_could_not_be_read_back_is_an_error(store, run):
+    script = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
 
-    requests, last = run(script, Offloader(store))
+    requests, _ = run(script, off := Offloader(store))
 
     [result] = requests[1]["messages"][-1]["content"]
     assert result["is_error"] is True
-    assert script.seen[1][-1].startswith("Error: ")
-    assert last.content[0].text == ANSWER
-
-
-def test_the_model_is_offered_the_tools_that_read_back(store):
-    off = Offloader(store)
-
-    [request], _ = run(Script([scenario.end]), off)
-
-    assert request["tools"][1:] == off.tools.definitions()
+    assert requests[0]["tools"][1:] == off.tools.definitions()
 
 
 def test_calls_of_a_message_that_was_cut_off_are_not_run(store, monkeypatch):

@@ -8,14 +8,14 @@ from contextlib import closing
 import pytest
 from binding import Binding, BoundError
 from frameworks.bound import BOUND, TURNS, UNBOUND, call, long_run, models_told, outputs as made_outputs
-from frameworks.scenario import QUERY, QUESTION, READER, Call, Script, end, refs
+from frameworks.scenario import QUERY, QUESTION, READER, Script, end, refs
 
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
 
 from agents import Agent, FunctionTool, RunConfig, SQLiteSession
 from agents.models.chatcmpl_converter import Converter
-from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from frameworks.scripted_openai import WAYS, outputs, sync, texts
+from agents.testing import ModelStep, ScriptedModel
+from frameworks.scripted_openai import WAYS, answer, outputs, sync, texts
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Content, Summary
 
@@ -40,11 +40,7 @@ class Provider:
         number = len(self.requests)
         signatures = self.binding.sign(sent, **context, blocks=1 + number % 2)
         said = self.script.reply([text for text in map(_text, request.input) if text])
-        if isinstance(said, Call):
-            written = function_call(said.name, said.arguments, call_id=said.id)
-        else:
-            written = assistant_message(str(said))
-        return ModelStep([_reasoning(signatures), written])
+        return ModelStep([_reasoning(signatures), *answer(said)])
 
 
 def _text(item):

@@ -36,7 +36,7 @@ POINTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"preset": name} for name in get_args(PolicyName)},
     "thresholds alone": {"cost_plan": "none"},
     "file reads kept": {"file_readers": {"enabled": False}},
-    # In append-only sessions, reads of fewer than 1,350 characters for each of these replies are kept.
+    # In append-only sessions, reads of fewer than 1,200 characters for each of these replies are kept.
     **{f"file reads after {n} replies": {"file_readers": {"after_replies": n}} for n in (1, 5, 20, 36)},
     **{
         f"results from {n:,} tokens": {"types": {"tool_result": {"min_tokens": n}}} for n in (750, 3000, 6000)

@@ -62,7 +62,7 @@ def test_a_file_that_is_edited_soon_stays_in_view_and_leaves_later(tool: str) ->
 
 def test_presets_keep_a_file_for_as_long_as_they_say() -> None:
     presets = ("economy", "balanced", "verbatim")
-    assert [replies_in_view(reasons(preset)) for preset in presets] == [5, LEFT_ALONE, 36]
+    assert [replies_in_view(reasons(preset)) for preset in presets] == [5, LEFT_ALONE, 40]
 
 
 def test_the_output_of_another_tool_is_not_kept_for_its_path() -> None:

@@ -185,7 +185,7 @@ def test_presets_differ_in_what_they_keep_and_for_how_long_they_show_a_file() ->
     reply = facts(item_type="assistant_message", tool_name=None)
     assert OffloadPolicy.preset("archive").decide(reply).action == "offload"
     assert OffloadPolicy.preset("balanced").decide(reply).action == "keep"
-    replies: dict[Any, int] = {"economy": 5, "balanced": LEFT_ALONE, "verbatim": 36, "archive": 0}
+    replies: dict[Any, int] = {"economy": 5, "balanced": LEFT_ALONE, "verbatim": 40, "archive": 0}
     for name, least in replies.items():
         read = [facts(tool_name="read_file", answers=n, tokens=9000) for n in range(50)]
         decided = [OffloadPolicy.preset(name).decide(each).action for each in read]

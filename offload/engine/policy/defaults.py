@@ -34,7 +34,7 @@ READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_replies=LEFT_ALONE)
 ANSWERS = Rule(min_tokens=200, after_replies=RESULT_LEFT_ALONE, preview_chars=0)
 
 # Where all is offloaded sooner, and where what may be quoted is kept for longer.
-_SOON, _LONG = 5, 36
+_SOON, _LONG = 5, 40
 _SEEN: dict[str, Any] = {"after_replies": 1}
 THRESHOLDS = {"min_tokens", "min_chars", "min_bytes"}
 _SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PREVIEW_SHARE, FILE_PREVIEWS, SEEN_PREVIEW_CHARS, WRITTEN_SHARE = 0.4, 3, 300, 8
 # A result that a rule would show for some replies, and that cannot be offloaded later, is kept if it has
 # fewer characters for each of them: an edit quotes some lines of a file of any size.
-KEPT_CHARS = 1350
+KEPT_CHARS = 1200
 # Names in a text that is never seen: with the name of what it needs, the model searches for a few lines;
 # without it reads whole pages, which are in view for good. At most this part of the text, and so many
 # characters.

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ _VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
 # Where the gateway listens.
 _HOST = "127.0.0.1"
 _MOST_WARNINGS = 3
+_CONNECT_SECONDS = 2.0
 # The variable of all processes of a client, with the URL of its gateway.
 _MARK = "WRAPPED_BY_OFFLOAD"
 # Where this system shows the variables of its processes, if it does.
@@ -199,9 +201,9 @@ def wrap(
     check_writable(off.store, name)
     began = time.time()
     with unlogged():
-        for line in _missing(client):
-            warn(line)
         with serving(client.upstream, off, shadow=plan) as (url, gateway):
+            for line in _missing(client):
+                warn(line)
             start = client.start(url)
             environ = {**os.environ, **_without_proxy(os.environ), **start.environ, _MARK: url}
             code = run_child([program, *start.arguments, *command[1:]], environ=environ)
@@ -277,6 +279,12 @@ def _missing(client: Client) -> Iterator[str]:
             yield f"no request comes through the gateway while {name} is set"
     if client.key and not os.environ.get(client.key):
         yield f"no request comes through the gateway with a login: {client.key} is not set"
+    parts = urlsplit(client.upstream)
+    address = parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        socket.create_connection(address, _CONNECT_SECONDS).close()
+    except (OSError, UnicodeError) as error:
+        yield f"no request comes through the gateway: {client.upstream} does not answer, {error}"
 
 
 def _toml(value: Mapping[str, Any]) -> str:

@@ -273,6 +273,13 @@ def test_that_no_request_can_come_is_said_before_the_client_starts(
     assert said is None or (said in lines[0] and "no request comes" in lines[0])
 
 
+def test_a_provider_without_an_answer_is_said_before_the_client_starts(project):
+    client(project, end="sys.stderr.write('the client')", bodies=[])
+    _, _, err = run(project, "--upstream", "http://127.0.0.1:9", "claude")
+    assert "http://127.0.0.1:9 does not answer" in err[0]
+    assert err[1].startswith("the client")
+
+
 def test_system_defaults_of_gemini_cli_are_not_hidden(monkeypatch, tmp_path):
     monkeypatch.setattr(wrap, "_OF_SYSTEM", tmp_path / "system-defaults.json")
     monkeypatch.delenv("GEMINI_CLI_SYSTEM_DEFAULTS_PATH", raising=False)

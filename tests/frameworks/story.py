@@ -394,13 +394,15 @@ class Story:
 
         made_by, options = helper
         plugin, query = self.plugin(store, **options), self.reports()
-        inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell])
-        outer = Script([scenario.ask(), pass_on, scenario.search_told, scenario.end])
+        looks = scenario.search_told, scenario.end
+        inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell, *looks])
+        outer = Script([scenario.ask(), pass_on, scenario.search_told, pass_on, scenario.end])
 
         told = self.play(outer, plugin, query, made_by(inner, plugin, query), way=way)
 
         assert needle("alice") in inner.seen[1][-1]
         assert needle("bob") in outer.seen[3][-1]
+        assert "needle of" in inner.seen[4][-1]
         assert len(told.offloader.records()) == len(list(store.keys("r/"))) == 2
         assert {*scenario.agents_of(told.offloader)} == {*self.agents, self.agents[0] and "helper"}
 

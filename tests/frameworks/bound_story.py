@@ -9,6 +9,8 @@ import pytest
 from frameworks.bound import UNBOUND, models_told, outputs
 from frameworks.bound_server import CALLS, Server, check, serving
 
+from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
+
 RUNS = 3
 
 
@@ -104,6 +106,34 @@ class BoundStory:
 
         assert told == [self.told_first, *[UNBOUND] * (len(told) - 1)]
         assert len(told) >= CALLS
+
+
+class ConvertedStory:
+    """The tests of a framework whose messages are converted to blocks: `module` does it."""
+
+    module: ClassVar[Any]
+    # Messages with signed thinking, and how many signatures each has.
+    signed: ClassVar[Sequence[tuple[Any, int]]]
+    # Messages with thinking that is bound to nothing.
+    unsigned: ClassVar[Sequence[Any]]
+
+    def compared(self, message: Any) -> Any:
+        """Return what of a message can be compared."""
+        return message
+
+    def test_thinking_that_was_removed_comes_back_as_it_was(self):
+        for message, count in self.signed:
+            old = self.module._blocks_of(message)
+            bare, removed = without_thinking(old, signed_thinking(old))
+            without = self.module._message_of(message, old, bare)
+            assert len(signed_thinking(old)) == count
+            assert signed_thinking(self.module._blocks_of(without)) == []
+            restored = self.module._message_of(without, bare, with_thinking(bare, removed))
+            assert self.compared(restored) == self.compared(message) != self.compared(without)
+
+    def test_thinking_of_models_that_bind_nothing_is_not_signed(self):
+        for message in self.unsigned:
+            assert signed_thinking(self.module._blocks_of(message)) == []
 
 
 class RepairedStory(BoundStory):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 pytest.importorskip("agent_framework", reason="in the environment of the group integration-agent-framework")
 
-from agent_framework import Agent, AgentSession, Content, FunctionTool, Message
+from agent_framework import Agent, AgentSession, Content, Message
 from agent_framework.anthropic import AnthropicClient
 from agent_framework.exceptions import ChatClientInvalidRequestException
-from frameworks.bound_story import RepairedStory
+from frameworks.agent_framework_model import tool
+from frameworks.bound_story import ConvertedStory, RepairedStory
 from frameworks.scenario import QUERY, READER
 
-from offload.integrations.agent_framework import OffloadProvider, _blocks_of, _message_of
-from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
+from offload.integrations import agent_framework as ours
+from offload.integrations.agent_framework import OffloadProvider
 
 
 class TestBoundStory(RepairedStory):
@@ -28,15 +29,9 @@ class TestBoundStory(RepairedStory):
     def restart(self):
         self.session = AgentSession.from_dict(self.session.to_dict())
         client = AnthropicClient(model=self.server.model, api_key="k")
-        tools = [*map(self.tool, (QUERY, READER))]
+        tools = [tool(name, returns=self.output) for name in (QUERY, READER)]
         provider = OffloadProvider(self.store)
         self.agent = Agent(client, self.instructions, tools=tools, context_providers=[provider])
-
-    def tool(self, name):
-        def call(note: str = "") -> str:
-            return self.output()
-
-        return FunctionTool(name=name, description="Sales.", func=call)
 
     def ask_after_refusal(self, way):
         if way:  # an error in a stream ends the run
@@ -75,28 +70,22 @@ class TestBoundStory(RepairedStory):
         result.result = "a shorter result"
 
 
-def thinking(**fields: Any) -> Message:
+def thought(**fields: Any) -> Message:
     return Message("assistant", [Content.from_text_reasoning(**fields)])
 
 
-@pytest.mark.parametrize(
-    ("message", "count"),
-    [
-        (thinking(text="so", protected_data="signature"), 1),
-        (thinking(text="so"), 0),
-        (thinking(id="rs_1", text="so", protected_data="gAAAA"), 0),
-        (thinking(protected_data=json.dumps([{"type": "reasoning.text", "signature": "s"}])), 1),
-        (thinking(protected_data=json.dumps([{"type": "reasoning.encrypted", "data": "d"}])), 0),
-    ],
-)
-def test_only_thinking_of_models_that_bind_counts_as_signed(message, count):
-    assert len(signed_thinking(_blocks_of(message))) == count
+class TestConverted(ConvertedStory):
+    module: ClassVar = ours
 
+    def compared(self, message):
+        return message.contents
 
-def test_thinking_that_was_removed_comes_back_as_it_was():
-    message = thinking(text="so", protected_data="signature")
-    old = _blocks_of(message)
-    bare, removed = without_thinking(old, signed_thinking(old))
-    without = _message_of(message, old, bare)
-    assert [content.type for content in without.contents] == ["text"]
-    assert _message_of(without, bare, with_thinking(bare, removed)).contents == message.contents
+    signed: ClassVar = (
+        (thought(text="so", protected_data="signature"), 1),
+        (thought(protected_data=json.dumps([{"type": "reasoning.text", "signature": "s"}])), 1),
+    )
+    unsigned: ClassVar = (
+        thought(text="so"),
+        thought(id="rs_1", text="so", protected_data="gAAAA"),
+        thought(protected_data=json.dumps([{"type": "reasoning.encrypted", "data": "d"}])),
+    )

@@ -13,7 +13,7 @@ pytest.importorskip("agno", reason="in the environment of the group integration-
 from agno.agent import Agent
 from agno.db.in_memory import InMemoryDb
 from agno.models.anthropic import Claude
-from agno.tools.function import Function
+from frameworks.agno_model import tool
 from frameworks.test_agno import arun, run, stream_run
 
 from offload.integrations.agno import OffloadTools
@@ -32,16 +32,10 @@ class TestBoundStory(BoundStory):
         self.db = getattr(self, "db", InMemoryDb())
 
     def ask(self, text, way):
-        def call(note: str = "") -> object:
-            return self.output()
-
         client = {"base_url": self.server.url, "max_retries": 0}
         made = Agent(
             model=Claude(id=self.server.model, api_key="k", client_params=client),
-            tools=[
-                *(Function(name=name, description="D.", entrypoint=call) for name in (QUERY, READER)),
-                self.offloading,
-            ],
+            tools=[*(tool(name, returns=self.output) for name in (QUERY, READER)), self.offloading],
             tool_hooks=[self.offloading.hook],
             pre_hooks=[self.offloading.offload_input],
             db=self.db,

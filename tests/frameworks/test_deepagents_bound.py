@@ -15,10 +15,9 @@ pytest.importorskip("deepagents", reason="in the environment of the group integr
 
 from deepagents import create_deep_agent
 from deepagents.middleware.summarization import SummarizationMiddleware
-from frameworks.scripted import scripted
+from frameworks.scripted import scripted, tool
 from frameworks.test_langchain_bound import TestBoundStory as OfLangChain, invoked
 from langchain_anthropic import ChatAnthropic
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from offload.integrations.deepagents import OffloadBackend
@@ -26,12 +25,9 @@ from offload.integrations.langchain import OffloadMiddleware
 
 
 def made(server, saver, output, files, *middleware, model=BOUND):
-    def now(note: str = "") -> Any:
-        return output()
-
     return create_deep_agent(
         ChatAnthropic(model=model, base_url=server.url, api_key="k", max_retries=0),
-        [StructuredTool.from_function(now, name=name, description="D.") for name in (QUERY, READER)],
+        [tool(name, returns=output) for name in (QUERY, READER)],
         backend=files,
         middleware=middleware,
         checkpointer=saver,

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("google.adk", reason="in the environment of the group integration-google-adk")
 
+from frameworks.adk_model import tool
 from frameworks.bound_story import RepairedStory
 from frameworks.scenario import QUERY, READER
 from google.adk.agents import LlmAgent
@@ -15,7 +16,6 @@ from google.adk.apps import App
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
-from google.adk.tools import FunctionTool
 from google.genai import types
 
 from offload.integrations.google_adk import AdkOffloadPlugin
@@ -29,18 +29,11 @@ class TestBoundStory(RepairedStory):
         if not hasattr(self, "sessions"):
             self.sessions = InMemorySessionService()
             asyncio.run(self.sessions.create_session(app_name="app", **SESSION))
-        tools = [*map(self.tool, (QUERY, READER))]
+        tools = [tool(name, returns=self.output) for name in (QUERY, READER)]
         llm = AnthropicLlm(model=self.server.model)
         agent = LlmAgent(name="seller", model=llm, tools=tools, instruction=self.instructions)
         app = App(name="app", root_agent=agent, plugins=[self.plugin])
         self.runner = Runner(app=app, session_service=self.sessions)
-
-    def tool(self, name):
-        def call(note: str = "") -> str:
-            return self.output()
-
-        call.__name__, call.__doc__ = name, "Sales."
-        return FunctionTool(call)
 
     def ask(self, text, way):  # noqa: ARG002 # it has one way
         message = types.Content(role="user", parts=[types.Part(text=text)])

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 pytest.importorskip("haystack", reason="in the environment of the group integration-haystack")
 
-from frameworks.bound_story import BoundStory
+from frameworks.bound_story import BoundStory, ConvertedStory
+from frameworks.haystack_model import tool
 from frameworks.scenario import QUERY, READER
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ReasoningContent
-from haystack.tools import Tool
 from haystack.utils import Secret
 from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
 
-from offload.integrations.haystack import OffloadToolset, _blocks_of, _message_of
-from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
+from offload.integrations import haystack as ours
+from offload.integrations.haystack import OffloadToolset
+
+CONTENTS: dict[str, Any] = {
+    "reasoning_contents": [
+        {"reasoning_content": {"reasoning_text": {"text": "a", "signature": "sig-a"}}},
+        {"reasoning_content": {"redacted_thinking": "data-b"}},
+    ]
+}
+# Of a model that binds nothing.
+OTHERS = {"id": "rs_1", "encrypted_content": "gAAAA"}
 
 
 class TestBoundStory(BoundStory):
@@ -32,8 +41,7 @@ class TestBoundStory(BoundStory):
 
     def ask(self, text, way):  # noqa: ARG002 # it has one way
         generator = AnthropicChatGenerator(model=self.server.model, api_key=Secret.from_token("k"))
-        fields = {"type": "object", "properties": {"note": {"type": "string"}}}
-        tools = [Tool(name, "Sales.", fields, lambda **_: self.output()) for name in (QUERY, READER)]
+        tools = [tool(name, returns=self.output) for name in (QUERY, READER)]
         agent = Agent(
             chat_generator=generator,
             tools=[*tools, self.offloading],
@@ -59,25 +67,8 @@ class TestBoundStory(BoundStory):
         self.messages = [edited if message is first else message for message in self.messages]
 
 
-def test_reasoning_of_other_models_is_never_removed(store):
-    reasoning = ReasoningContent("hm", extra={"id": "rs_1", "encrypted_content": "gAAAA"})
-    offloading = OffloadToolset(store)
-    message = ChatMessage.from_assistant("So.", reasoning=reasoning)
-    [restored] = offloading.restore([message], "alice")
-    assert restored is message
-    assert signed_thinking(_blocks_of(message)) == []
-
-
-def test_all_signatures_of_a_message_leave_and_come_back_together(store):
-    contents = [
-        {"reasoning_content": {"reasoning_text": {"text": "a", "signature": "sig-a"}}},
-        {"reasoning_content": {"redacted_thinking": "data-b"}},
-    ]
-    message = ChatMessage.from_assistant(reasoning=ReasoningContent("a", {"reasoning_contents": contents}))
-    old = _blocks_of(message)
-    bare, removed = without_thinking(old, signed_thinking(old))
-    assert len(removed) == 3
-    without = _message_of(message, old, bare)
-    assert without.reasoning is None
-    assert without.text
-    assert _message_of(without, bare, with_thinking(bare, removed)) == message
+class TestConverted(ConvertedStory):
+    module: ClassVar = ours
+    # All signatures of a message leave and come back together.
+    signed: ClassVar = ((ChatMessage.from_assistant(reasoning=ReasoningContent("a", CONTENTS)), 2),)
+    unsigned: ClassVar = (ChatMessage.from_assistant("So.", reasoning=ReasoningContent("hm", OTHERS)),)

@@ -15,11 +15,11 @@ from frameworks.scenario import QUERY, QUESTION, READER
 
 pytest.importorskip("langchain_anthropic", reason="in the environment of the group integration-langchain")
 
+from frameworks.scripted import tool
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from offload.integrations.langchain import OffloadMiddleware
@@ -28,16 +28,8 @@ THREAD = {"configurable": {"thread_id": "alice"}, "recursion_limit": 200}
 
 
 def agent(server, output, saver, *middleware, **options):
-    def now(note: str = "") -> Any:  # what the model writes in a long call
-        return output()
-
-    async def later(note: str = "") -> Any:
-        return output()
-
     chat = ChatAnthropic(base_url=server.url, api_key="k", max_retries=0, **options)
-    tools = [
-        StructuredTool.from_function(now, later, name=name, description="D.") for name in (QUERY, READER)
-    ]
+    tools = [tool(name, returns=output) for name in (QUERY, READER)]
     return create_agent(chat, tools, middleware=middleware, checkpointer=saver)
 
 

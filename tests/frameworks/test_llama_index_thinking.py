@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 pytest.importorskip("llama_index.core", reason="in the environment of the group integration-llama-index")
 
-from frameworks.bound_story import BoundStory
+from frameworks.bound_story import BoundStory, ConvertedStory
+from frameworks.llama_index_model import tool
 from frameworks.scenario import QUERY, READER
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlock
-from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 from llama_index.llms.anthropic import Anthropic
 
-from offload.integrations.llama_index import OffloadContexts, OffloadFunctionAgent, _blocks_of, _message_of
-from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
+from offload.integrations import llama_index as ours
+from offload.integrations.llama_index import OffloadContexts, OffloadFunctionAgent
 
 # LlamaIndex uses names of pydantic that are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+
+
+SIGNED = ThinkingBlock(content="so", num_tokens=3, additional_information={"signature": "s", "type": "t"})
 
 
 class TestBoundStory(BoundStory):
@@ -36,12 +39,9 @@ class TestBoundStory(BoundStory):
         asyncio.run(self._ask(text, streaming=way))
 
     async def _ask(self, text, *, streaming):
-        def call(note: str = "") -> str:
-            return self.output()
-
         made = OffloadFunctionAgent(
             llm=Anthropic(model=self.server.model, max_tokens=1000),
-            tools=[FunctionTool.from_defaults(call, name=n, description="Sales.") for n in (QUERY, READER)],
+            tools=[tool(name, returns=self.output) for name in (QUERY, READER)],
             offloading=self.offloading,
             system_prompt="You sell.",
             streaming=streaming,
@@ -72,11 +72,7 @@ class TestBoundStory(BoundStory):
         self.edits = True
 
 
-def test_thinking_that_was_removed_comes_back_as_it_was():
-    block = ThinkingBlock(content="so", num_tokens=3, additional_information={"signature": "s", "type": "t"})
-    message = ChatMessage(role="assistant", blocks=[block])
-    old = _blocks_of(message)
-    bare, removed = without_thinking(old, signed_thinking(old))
-    without = _message_of(message, old, bare)
-    assert [each.block_type for each in without.blocks] == ["text"]
-    assert _message_of(without, bare, with_thinking(bare, removed)) == message
+class TestConverted(ConvertedStory):
+    module: ClassVar = ours
+    signed: ClassVar = ((ChatMessage(role="assistant", blocks=[SIGNED]), 1),)
+    unsigned: ClassVar = (ChatMessage(role="assistant", blocks=[ThinkingBlock(content="so")]),)

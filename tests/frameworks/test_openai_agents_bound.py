@@ -12,10 +12,10 @@ from frameworks.scenario import QUERY, QUESTION, READER, Script, end, refs
 
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
 
-from agents import Agent, FunctionTool, RunConfig, SQLiteSession
+from agents import Agent, RunConfig, SQLiteSession
 from agents.models.chatcmpl_converter import Converter
 from agents.testing import ModelStep, ScriptedModel
-from frameworks.scripted_openai import WAYS, answer, outputs, sync, texts
+from frameworks.scripted_openai import WAYS, answer, outputs, sync, texts, tool
 from openai.types.responses import ResponseReasoningItem
 from openai.types.responses.response_reasoning_item import Content, Summary
 
@@ -63,12 +63,7 @@ def _reasoning(signatures):
 
 def agent(provider, offloading, instructions=None):
     made = made_outputs()
-
-    async def invoke(_context, _arguments):
-        return made()
-
-    schema = {"type": "object", "properties": {"note": {"type": "string"}}}
-    tools = [FunctionTool(name, "D.", schema, invoke, strict_json_schema=False) for name in (QUERY, READER)]
+    tools = [tool(name, returns=made) for name in (QUERY, READER)]
     given = {"model": provider.model, "tools": [*tools, *offloading.tools], "instructions": instructions}
     return Agent(name="analyst", **given)
 

@@ -11,8 +11,8 @@ from frameworks.scenario import QUERY, READER
 
 pytest.importorskip("pydantic_ai", reason="in the environment of the group integration-pydantic-ai")
 
-from frameworks.scripted_pydantic import awaited, results, streamed, sync
-from pydantic_ai import Agent, Tool
+from frameworks.scripted_pydantic import awaited, results, streamed, sync, tool
+from pydantic_ai import Agent
 from pydantic_ai.messages import ThinkingPart, ToolReturnPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -25,15 +25,12 @@ class TestBoundStory(RepairedStory):
     messages: Any = ()
 
     def restart(self):
-        def call(note: str = "") -> str:
-            return self.output()
-
         self.capability = OffloadCapability(self.store)
         self.agent = Agent(
             AnthropicModel(
                 self.server.model, provider=AnthropicProvider(api_key="k", base_url=self.server.url)
             ),
-            tools=[Tool(call, name=QUERY), Tool(call, name=READER)],
+            tools=[tool(name, returns=self.output) for name in (QUERY, READER)],
             capabilities=[self.capability],
             instructions=self.instructions,
         )

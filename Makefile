@@ -51,7 +51,7 @@ test-integration-%: .venv-frameworks/%/.made
 	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
 	@touch $@
 
-CLIENTS := @openai/codex opencode-ai @google/gemini-cli @earendil-works/pi-coding-agent @github/copilot cline @aaif/goose-acp
+CLIENTS := @openai/codex opencode-ai @google/gemini-cli @earendil-works/pi-coding-agent @github/copilot cline @aaif/goose-acp @qwen-code/qwen-code@latest
 VERCEL := ai@latest @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/google zod
 
 # Coding clients are programs of Node: without npm their tests are skipped.

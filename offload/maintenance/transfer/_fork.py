@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from offload.errors import ConfigError, NotFoundError
-from offload.records.codec._frames import SLOW_LEVEL, compress
+from offload.records.codec._frames import compress
 from offload.records.journal.chain import (
     Branch,
     Origin,
@@ -74,7 +74,7 @@ def fork(
     if is_new and not _is_open(store, place):
         delete_many(store, [key, entry, mark])
         raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
-    create(store, entry, compress(content, SLOW_LEVEL))
+    create(store, entry, compress(content))
     create(store, key, msgspec.json.encode(Origin(session, more, name)))
     # An earlier fork goes last: until then, the first of both holds.
     for stale in {*old} - {mark, entry, key}:
@@ -95,7 +95,7 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     check_object(store, base.at)
     number = max(entry.number for entry in (*journal.entries, *journal.own)) + 1
     key, content = new_entry(encode_part(session), number, "grown", base=f"{base.number:09}")
-    store.put(key, compress(content, SLOW_LEVEL))
+    store.put(key, compress(content))
 
 
 def _is_open(store: OffloadStore, place: Branch) -> bool:

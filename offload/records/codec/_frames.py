@@ -9,15 +9,23 @@ import zstandard
 from offload.errors import CorruptError
 from offload.storage.store import check_plain
 
-# Content up to this size is worth the slower level.
-SLOW_BYTES = 8 * 1024 * 1024
-SLOW_LEVEL, FAST_LEVEL = 3, 1
+# Content up to these sizes is worth the time of a slower level.
+_SMALL_BYTES, SLOW_BYTES = 64 * 1024, 8 * 1024 * 1024
+_SMALL_LEVEL, _SLOW_LEVEL, FAST_LEVEL = 6, 3, 1
 _local = threading.local()
 
 
-def compress(chunk: bytes | memoryview, level: int) -> bytes:
+def level_for(size: int) -> int:
+    """Return the level of zstd for the chunks of a content of `size` bytes."""
+    if size <= _SMALL_BYTES:
+        return _SMALL_LEVEL
+    return _SLOW_LEVEL if size <= SLOW_BYTES else FAST_LEVEL
+
+
+def compress(chunk: bytes | memoryview, level: int | None = None) -> bytes:
+    """Return `chunk` as one frame; without a level it is a whole content."""
+    level = level_for(len(chunk)) if level is None else level
     # Creating a compressor takes longer than compressing a small record; threads cannot share one.
-    """Return `chunk` as one frame."""
     made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
     if level not in made:
         made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)

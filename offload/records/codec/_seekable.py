@@ -23,7 +23,7 @@ import msgspec
 
 from offload.base.threads.locks import cached
 from offload.errors import ConfigError, CorruptError
-from offload.records.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
+from offload.records.codec._frames import compress, decompress, level_for
 from offload.records.codec.base import Encoded, Fetch
 from offload.records.codec.content import CHUNK_BYTES, Borders, StoredContent, TextContent
 from offload.records.codec.spooled import SpooledContent
@@ -221,7 +221,7 @@ class SeekableRecord:
 def _frames_of(content: TextContent | SpooledContent) -> tuple[Iterable[bytes], list[int]]:
     if isinstance(content, SpooledContent):
         return content.spool, content.stored
-    level = SLOW_LEVEL if len(content.data) <= SLOW_BYTES else FAST_LEVEL
+    level = level_for(len(content.data))
     frames = [compress(chunk, level) for chunk in content.chunks()]
     return frames, [len(frame) for frame in frames]
 

@@ -12,7 +12,7 @@ import zstandard
 
 from offload.base.text import decode_text, encode_text
 from offload.errors import CorruptError, ExpiredError, NotFoundError
-from offload.records.codec._frames import SLOW_LEVEL, compress, decompress
+from offload.records.codec._frames import compress, decompress
 from offload.records.codec.base import Encoded, Fetch, StoredRecord
 from offload.records.codec.content import Part, Quote, StoredContent, TextContent
 from offload.records.codec.readable import WholeRecord
@@ -113,7 +113,7 @@ class QuotingCodec:
         parts = content.parts if isinstance(content, TextContent) else ()
         stored = [encode_text(part) if isinstance(part, str) else part for part in parts]
         data = msgspec.msgpack.encode(_QuotingObject(header, content.counts, stored))
-        return Encoded.whole(compress(data, SLOW_LEVEL))
+        return Encoded.whole(compress(data))
 
     def open(self, fetch: Fetch, _sidecar: Fetch | None = None) -> QuotingRecord:
         """Open a record; the reader of its session sets `find`. Raises `CorruptError`."""

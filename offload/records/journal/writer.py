@@ -17,7 +17,7 @@ from offload.messages.access import edits
 from offload.messages.context import ItemType
 from offload.messages.context.ir import item_type_of
 from offload.messages.stored import map_texts
-from offload.records.codec._frames import SLOW_LEVEL, compress
+from offload.records.codec._frames import compress
 from offload.records.index.objects import latest_deletion
 from offload.records.journal.format import JournalEntry, RequestFigures, new_entry, own_entries
 from offload.records.journal.reader import Journal, JournalState, SentList, digest_of
@@ -373,7 +373,7 @@ class JournalWriter:
         key, data = new_entry(encode_part(self._session), self._number, kind, text, **more)
         self._number += 1
         self._is_numbered, self._rows, self._stored = False, [], 0
-        self._store.put(key, compress(data, SLOW_LEVEL))
+        self._store.put(key, compress(data))
         self._last = key
         self._is_numbered = self._is_begun = True
         self._records |= self._left

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import suppress
 from typing import ClassVar
 
 import pytest
 from frameworks import scenario
+from frameworks.objects_story import ObjectsStory
 from frameworks.scenario import QUERY, QUESTION, Call, Script, needle, report
 from frameworks.story import Story, Told
 
@@ -293,6 +295,18 @@ def kept(store, session="alice"):
     return OffloadToolResultStore(store, session=session)
 
 
+class TestObjects(ObjectsStory):
+    def space(self, store, owner="alice"):
+        return kept(store, owner)
+
+    def write(self, space, name, data):
+        return space.write(key=name, content=data)
+
+    def read(self, space, name):
+        with suppress(FileNotFoundError):
+            return space.read(name)
+
+
 def hooked(results_store):
     """Return an agent whose results Haystack's own hook keeps in a store, and its script."""
     script = Script([scenario.ask(), scenario.end])
@@ -311,13 +325,11 @@ def test_haystacks_own_hook_keeps_its_results_in_the_store(store, run):
     assert reference in script.seen[1][-1]
     assert kept(store).read(reference) == report()
     assert any(report().encode() in store.get(found.key) for found in store.keys())
-    with pytest.raises(FileNotFoundError):
-        kept(store, "bob").read(reference)
 
 
 @pytest.mark.parametrize("content", ["", "x", "é\udcff", b"", b"hello", bytes(range(256))])
-@pytest.mark.parametrize("key", ["1_x_call.txt", "../../etc/passwd", "a/b", "x" * 5000, "~"])
-def test_what_is_written_under_any_key_is_read_with_its_type(store, content, key):
+@pytest.mark.parametrize("key", ["1_x_call.txt", "a/b"])
+def test_what_is_written_is_read_with_its_type(store, content, key):
     made = kept(store)
 
     reference = made.write(key=key, content=content)

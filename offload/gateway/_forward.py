@@ -103,6 +103,11 @@ class Forwarder:
         exchange = Exchange(scope, Headers(scope=scope), body, send, name, session, api)
         try:
             await self._answer_to(exchange, is_counted=is_counted)
+        except asyncio.CancelledError:
+            # The user interrupts a request before its reply begins.
+            if exchange.is_sent and not exchange.status:
+                self._note(exchange, None)
+            raise
         finally:
             if self._shadow is not None:
                 self._shadow.replied(exchange)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+import threading
+from contextlib import closing, contextmanager
 
 import pytest
-from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait_for
+from gateways import HEADERS, REPLY, USAGE, ask, body_of, connection, providing, running, turns, wait_for
 from kit.store import ActingStore, failing
 
 from offload import Offloader, open_store
@@ -60,6 +61,19 @@ def test_each_request_of_a_conversation_is_in_its_timeline_as_the_provider_got_i
     assert found[9].model == "claude-opus-5"
     report = verify(off.store)
     assert (report.entries, report.damaged, report.damaged_entries) == (10, [], [])
+
+
+def test_a_request_that_the_client_ends_before_its_reply_begins_is_in_the_timeline(upstream, off):
+    is_over = threading.Event()
+    with running(upstream.url, off) as url:
+        ask(f"{url}/v1/messages", body_of(turns(1)))
+        upstream.answer = lambda _: is_over.wait(20)
+        with closing(connection(url)) as client:
+            client.request("POST", "/v1/messages", body_of(turns(2)), HEADERS)
+            wait_for(lambda: len(upstream.seen) == 2)
+        wait_for(lambda: len(timeline(off)) == 2)
+    is_over.set()
+    assert timeline(off).at(2) == upstream.seen[1].json["messages"]
 
 
 def test_a_request_that_grows_a_conversation_is_compared_where_it_is_new(upstream, off, monkeypatch):

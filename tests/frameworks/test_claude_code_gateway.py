@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from frameworks.claude_code import Answer, ClaudeCode, Request, serving, text, thinking, tool
 
 from offload import Offloader
@@ -120,7 +121,9 @@ def test_all_but_the_replaced_results_is_what_claude_code_sends_without_a_gatewa
         assert earlier.items() <= later.items()
 
 
-def test_an_edit_after_its_read_left_is_made(tmp_path: Path) -> None:
+def test_an_edit_after_its_read_left_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # By default a file that the model works on stays.
+    monkeypatch.setenv("OFFLOAD_POLICY", "archive")
     lines = "".join(f"line {n} of the file that is read\n" for n in range(900))
     script = [
         tool("Read", file_path=str(tmp_path / "project" / "big.txt")),

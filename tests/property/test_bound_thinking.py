@@ -1,11 +1,11 @@
-"""Drawn conversations with a provider that binds thinking: no request is refused, and all is restored."""
+"""Drawn conversations with a provider that binds or requires thinking: none is refused, all is restored."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from binding import MODEL, Binding
+from binding import MODEL, Binding, Requiring
 from hypothesis import example, given, strategies as st
 from strength import examples
 
@@ -23,6 +23,7 @@ POLICIES = [
     OffloadPolicy(sweep=Sweep(trigger_tokens=3000, keep_recent=1)),
     OffloadPolicy(max_view_tokens=2000),
 ]
+PROVIDERS = {MODEL: Binding, "kimi-k3": Requiring}
 SIZES = (0, 40, 900, 3000, 9000, 30_000)
 TOOLS = ("Read", "Bash", "search")
 
@@ -30,10 +31,10 @@ TOOLS = ("Read", "Bash", "search")
 class Conversation:
     """A host, its messages, and a provider that checks each request."""
 
-    def __init__(self, policy: OffloadPolicy) -> None:
-        self.policy = policy
-        self.off = Offloader("memory://", session="s", model=MODEL, policy=policy, journal=True)
-        self.provider = Binding()
+    def __init__(self, policy: OffloadPolicy, model: str) -> None:
+        self.policy, self.model = policy, model
+        self.off = Offloader("memory://", session="s", model=model, policy=policy, journal=True)
+        self.provider = PROVIDERS[model]()
         self.messages: list[Json] = []
         self.calls = self.texts = 0
 
@@ -41,17 +42,22 @@ class Conversation:
         self.texts += 1
         return f"{self.texts} " + "\n".join(f"{n}: name_{self.texts}_{n}" for n in range(size // 14))
 
+    def opened(self, **options: Any) -> Offloader:
+        return Offloader(self.off.store, session="s", model=self.model, policy=self.policy, **options)
+
     def restart(self) -> None:
-        self.off = Offloader(self.off.store, session="s", model=MODEL, policy=self.policy, journal=True)
+        self.off = self.opened(journal=True)
 
     def ask(self, blocks: int, calls: int) -> None:
         """Send a request and append the reply, with so many blocks of thinking and tool calls."""
         out = self.off.offload(self.messages)
         assert out.errors == [] or all(type(e).__name__ == "AboveCeilingError" for e in out.errors)
         self.provider.check(out.messages)
-        new = Offloader(self.off.store, session="s", model=MODEL, policy=self.policy).offload(self.messages)
+        new = Offloader(self.off.store, session="s", model=self.model, policy=self.policy).offload(
+            self.messages
+        )
         assert new.messages == out.messages, "a new process sends the same"
-        assert Offloader(self.off.store, session="s", model=MODEL).restore(out.messages) == self.messages
+        assert Offloader(self.off.store, session="s", model=self.model).restore(out.messages) == self.messages
         signatures = self.provider.sign(out.messages, blocks=blocks)
         content: list[Json] = [{"type": "thinking", "thinking": "so", "signature": s} for s in signatures]
         content.append({"type": "text", "text": self.text(40)})
@@ -119,11 +125,17 @@ SWEPT = [
 
 
 # A sweep nearly due, once the tokens of removed thinking are counted.
-@example(policy=POLICIES[6], drawn=SWEPT)
+@example(policy=POLICIES[6], model=MODEL, drawn=SWEPT)
 @examples(40)
-@given(policy=st.sampled_from(POLICIES), drawn=st.lists(turns, min_size=2, max_size=9))
-def test_no_request_is_refused_and_everything_is_restored(policy: OffloadPolicy, drawn: list[Any]) -> None:
-    conversation = Conversation(policy)
+@given(
+    policy=st.sampled_from(POLICIES),
+    model=st.sampled_from([*PROVIDERS]),
+    drawn=st.lists(turns, min_size=2, max_size=9),
+)
+def test_no_request_is_refused_and_everything_is_restored(
+    policy: OffloadPolicy, model: str, drawn: list[Any]
+) -> None:
+    conversation = Conversation(policy, model)
     conversation.answer([3000])
     for blocks, calls, sizes, event, place in drawn:
         conversation.ask(blocks, calls)

@@ -264,7 +264,7 @@ def _gaps(part: str, entries: Sequence[JournalEntry]) -> Iterator[str]:
         first = 0 if before is None else before.number + 1
         owner = session_part(entry.at)
         if entry.base is not None:
-            if before is not None and before.number == entry.base:
+            if entry.base == (entry.number if before is None else before.number):
                 continue
             first, last, owner = entry.base, entry.base, entry.parent or owner
         elif entry.number > first:

@@ -45,11 +45,11 @@ class JournalEntry(NamedTuple):
     """An entry in a listing, at a key; `size` is its bytes, uncompressed.
 
     Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
-    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
-    and `model` names its model. `used` is what the provider counted for the request before: the input
-    tokens, and those read from and written to its cache. `base` is the number of the entry that it continues
-    from, if that is not the one before; `parent` is the key part of the session that has it. The `letters` of
-    its key are random.
+    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it and
+    `model` names its model. `used` is what the provider counted for the request before: the input tokens, and
+    those read from and written to its cache. `base` is the number of the entry that it continues from, if
+    that is not the one before, or its own number if there is none; `parent` is the key part of the session
+    that has it. The `letters` of its key are random.
     """
 
     number: int
@@ -67,6 +67,11 @@ class JournalEntry(NamedTuple):
     def is_rewind(self) -> bool:
         """Whether the session continues in it from an entry that is not the one before."""
         return self.base is not None and self.parent is None
+
+    @property
+    def is_move(self) -> bool:
+        """Whether it changes nothing but what the session continues from: a fork, or a rewind."""
+        return self.base is not None and self.kind == "grown"
 
     def follows(self, before: JournalEntry) -> bool:
         """Return whether it continues an entry: no other one is missing between them."""

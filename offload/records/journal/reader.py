@@ -215,8 +215,7 @@ class Journal:
 
     def last_changes(self) -> Iterator[JournalChange]:
         """Yield what each entry of the last conversation changes; raises as `latest`."""
-        # The first entry of a fork or a rewind changes nothing.
-        return self.changes([entry for entry in self._since_begun() if entry.base is None])
+        return self.changes([entry for entry in self._since_begun() if not entry.is_move])
 
     def messages(self, places: Sequence[int]) -> list[list[Any]]:
         """Return the messages of the conversation after each entry at these indices; few entries are read.

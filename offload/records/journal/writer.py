@@ -99,6 +99,8 @@ class JournalWriter:
         self._has_failed = False
         self._deletion = latest_deletion(store, session)
         self._number = 0
+        # The number of the last entry that was written or read; -1 before the first one.
+        self._landed = -1
         self._last = ""
         # When the last request was sent.
         self._requested: float | None = None
@@ -220,9 +222,7 @@ class JournalWriter:
         if not edits and (sent is None or self._is_sent or not self._rows):
             return failed
         if not self._is_numbered:
-            self._number = max(
-                self._number, _next_number(own_entries(self._store, encode_part(self._session)))
-            )
+            self._renumber()
         if self._rows and self._is_whole_due():
             self._rows, start, failed = [], 0, []
             _, rows, texts = self._compared(start, messages, failed)
@@ -243,6 +243,11 @@ class JournalWriter:
         self._stored = start + next(unstored, len(rows))
         self._facts, self._is_sent = state.facts, sent is not None
         return failed
+
+    def _renumber(self) -> None:
+        # A write that seemed to fail may still land: its number is not used again.
+        follows = _next_number(own_entries(self._store, encode_part(self._session)))
+        self._number, self._landed = max(self._number, follows), max(self._landed, follows - 1)
 
     def _noted(self, count: int, state: JournalState, tokens: int | None) -> RequestFigures | None:
         """Note what the next entry has besides messages; return the request, if so many messages are sent."""
@@ -347,6 +352,7 @@ class JournalWriter:
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._clear()
         self._number, self._is_numbered = _next_number(journal.own), not journal.entries
+        self._landed = self._number - 1
         self._last = journal.own[-1].at if journal.own else ""
         entries, state = journal.conversation(), journal.latest()
         if not entries:
@@ -355,7 +361,7 @@ class JournalWriter:
         self._facts, self._requested = state.facts, state.requested
         self._is_begun = self._is_numbered = True
         # A fork or a rewind at a request has its messages: the same request again is not a new one.
-        written = [entry.sent for entry in entries if entry.base is None]
+        written = [entry.sent for entry in entries if not entry.is_move]
         self._is_sent = bool(written) and written[-1] is not None
         self._records = dict.fromkeys(state.records)
         self._size, self._grown = _size(self._rows), sum(entry.size for entry in entries[1:])
@@ -370,11 +376,14 @@ class JournalWriter:
         records = [*self._records, *self._left] if is_whole else [*self._left]
         head |= {"records": records} if records else {}
         text = "\n".join([_json(head), *texts])
-        key, data = new_entry(encode_part(self._session), self._number, kind, text, **more)
+        number, follows = self._number, self._landed
+        if follows != number - 1:
+            more = {**more, "base": f"{number if follows < 0 else follows:09}"}
+        key, data = new_entry(encode_part(self._session), number, kind, text, **more)
         self._number += 1
         self._is_numbered, self._rows, self._stored = False, [], 0
         self._store.put(key, compress(data))
-        self._last = key
+        self._last, self._landed = key, number
         self._is_numbered = self._is_begun = True
         self._records |= self._left
         self._left, self.used = {}, None

@@ -89,6 +89,7 @@ class TestStory(Story):
     extra, without, failure = "crewai", "crewai.tools", HookAborted
     tool = staticmethod(tool)
     ways = tuple((way, True) for way in (run, arun, run_alone, run_in_thread))
+    alike = (ways[0], ways[1], ways[3])
     some_ways: ClassVar = dict.fromkeys(
         (
             "test_a_model_searches_and_reads_an_offloaded_result",

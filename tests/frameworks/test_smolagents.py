@@ -83,6 +83,7 @@ class TestStory(Story):
     extra, without, second_try, keeps_late = "smolagents", "smolagents", 2, False
     tool = staticmethod(tool)
     ways = tuple((made, way) for made in (calling, coding) for way in (run, streamed))
+    alike = (*ways[:2], ways[0])
     some_ways: ClassVar = {
         "test_a_second_question_in_the_same_process_continues_from_what_was_saved": ways[:2]
     }

@@ -219,9 +219,9 @@ def check_path(argument: str, value: object) -> None:
         raise ConfigError(f"{argument} must be a path, got {type(value).__name__}")
 
 
-def check_callable(argument: str, value: object) -> None:
-    """Raise `ConfigError` unless the value of an argument is a function, or None."""
-    if value is not None and not callable(value):
+def check_callable(argument: str, value: object, *, is_required: bool = False) -> None:
+    """Raise `ConfigError` unless the value of an argument is a function, or None if it is not required."""
+    if (is_required or value is not None) and not callable(value):
         raise ConfigError(f"{argument} must be a function, got {value!r:.60}")
 
 
@@ -232,9 +232,9 @@ def check_texts(**arguments: object) -> None:
             raise ConfigError(f"{name} must be a str or None, got {type(value).__name__}")
 
 
-def check_kind(argument: str, value: object, kind: type) -> None:
-    """Raise `ConfigError` unless the value of an argument is a `kind`, or None."""
-    if value is not None and not isinstance(value, kind):
+def check_kind(argument: str, value: object, kind: type, *, is_required: bool = False) -> None:
+    """Raise `ConfigError` unless the value of an argument is a `kind`, or None if it is not required."""
+    if (is_required or value is not None) and not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIO" else "a"
         raise ConfigError(f"{argument} must be {article} {kind.__name__}, got {type(value).__name__}")
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard, Unpack, get_args
 
 from msgspec.structs import replace
 
@@ -39,6 +40,7 @@ from offload.errors import (
     OffloadError,
     ReferenceRefusedError,
     check_choice,
+    check_kind,
     check_messages,
     check_texts,
 )
@@ -393,7 +395,7 @@ class Offloader:
         conversation = _as_list(messages)
         end = len(conversation)
         indices = range(start, end) if isinstance(start, int) and start <= end else start
-        if not isinstance(indices, Sequence) or not all(index in range(end) for index in indices):
+        if not _are_indices(indices, end):
             raise ConfigError(f"start must be an index of the {end} messages, got {start!r:.40}")
         refused = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
         with exclusive(self._gate):
@@ -430,14 +432,20 @@ class Offloader:
 
         That message must replace the first of them. Each item of theirs that the session's policy offloads,
         at once or later, gets a record of its own first, and so do texts of all messages that only look like
-        placeholders. The messages of `offload` remain as they are. Raises `MessageError` if JSON cannot
-        restore one of the removed messages exactly, `ContextFullError` for a notice that is no shorter than
-        they are, and `OffloadError` if the store failed.
+        placeholders. The messages of `offload` remain as they are. Raises `ConfigError` unless `removed` has
+        an index, and all in order; `MessageError` if JSON cannot restore one of the removed messages exactly,
+        `ContextFullError` for a notice that is no shorter than they are, and `OffloadError` if the store
+        failed.
         """
         with NO_FORK:
             from offload.engine.archive import store_removed  # noqa: PLC0415 # only a compaction needs it
 
         conversation = _as_list(messages)
+        if not _are_indices(removed, len(conversation)) or not removed:
+            raise ConfigError(
+                f"removed must have indices of the {len(conversation)} messages in order, got {removed!r:.40}"
+            )
+        check_kind("notice", notice, Notice, is_required=True)
         with exclusive(self._gate):
             return store_removed(self._conversation, self.options, conversation, removed, notice)
 
@@ -461,6 +469,7 @@ class Offloader:
 
     def binding(self, model: str | None) -> Binding:
         """Return the rules for messages that were sent to a model, once signed thinking is behind them."""
+        check_texts(model=model)
         return self._conversation.thinking.binding(self.policy.history, model)
 
     def is_bound(self, messages: Sequence[Any]) -> bool:
@@ -499,6 +508,10 @@ class Offloader:
 
         It has those heads that are known here, and the thinking that was removed. Asks no store.
         """
+        check_kind("infos", infos, Iterable, is_required=True)
+        infos = list(infos)
+        for info in infos:
+            check_kind("each of infos", info, RecordInfo, is_required=True)
         return Remembered(self._session.heads.of(infos), dict(self._conversation.thinking.contents))
 
     def remember(self, remembered: Remembered) -> None:
@@ -506,6 +519,7 @@ class Offloader:
 
         It is used for records that a listing shows. Asks no store.
         """
+        check_kind("remembered", remembered, Remembered, is_required=True)
         with exclusive(self._gate):
             self._session.learn(remembered.heads)
             self._conversation.thinking.contents.update(remembered.thinking)
@@ -1036,6 +1050,13 @@ def _item(
 def _as_list(messages: Sequence[Any]) -> list[Any]:
     check_messages(messages)
     return messages if type(messages) is list else list(messages)
+
+
+def _are_indices(value: object, end: int) -> TypeGuard[Sequence[int]]:
+    """Return whether a value is a sequence of indices below `end`, in order and each once."""
+    if not isinstance(value, Sequence) or not all(type(index) is int for index in value):
+        return False
+    return all(before < after for before, after in pairwise((-1, *value, end)))
 
 
 def _as_ids(pinned: Any) -> frozenset[str]:

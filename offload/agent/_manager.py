@@ -31,6 +31,7 @@ from offload.errors import (
     ContextFullError,
     OffloadError,
     ThinkingRemovedError,
+    check_callable,
     unexpected,
 )
 from offload.messages.context import ContextEvent, EventBus, EventType, ItemType
@@ -303,9 +304,10 @@ class ContextManager:
 
         Raises:
             ContextFullError: the provider refused the request, and nothing could be made smaller.
-            ConfigError: `ask` is async; use `acall`.
+            ConfigError: `ask` is not a function, or it is async; use `acall` then.
             OffloadError: as for `before_model_call`.
         """
+        check_callable("ask", ask, is_required=True)
         request = self.before_model_call(system_prompt=system_prompt, tools=tools)
         repairs = Repairs()
         while True:
@@ -324,6 +326,7 @@ class ContextManager:
         tools: Sequence[Any] | None = None,
     ) -> ReplyT:
         """Return the reply of the async `ask`, as `call` does."""
+        check_callable("ask", ask, is_required=True)
         request = await self.abefore_model_call(system_prompt=system_prompt, tools=tools)
         repairs = Repairs()
         while True:

@@ -299,6 +299,15 @@ def test_an_argument_of_another_type_is_refused_at_once(arguments, named):
         ContextManager(**arguments)
 
 
+def test_a_model_that_cannot_be_called_is_refused():
+    m = ContextManager(Offloader(MemoryStore()))
+
+    with pytest.raises(ConfigError, match="ask must be a function, got None"):
+        m.call(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ask must be a function, got 'model'"):
+        asyncio.run(m.acall("model"))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("confirm", [None, lambda _: YES])
 def test_a_text_with_a_placeholder_of_another_session_is_restored(confirm: Any) -> None:
     [quoted] = Offloader(MemoryStore()).offload([{"role": "user", "content": "row\n" * 9000}]).messages

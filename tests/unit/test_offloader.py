@@ -30,7 +30,7 @@ from offload import (
     StoreMissingError,
     explain,
 )
-from offload.engine.placeholder import DefaultRenderer
+from offload.engine.placeholder import DefaultRenderer, Notice
 from offload.engine.policy.cost import LEFT_ALONE, RESULT_LEFT_ALONE
 from offload.records.codec import CODECS
 
@@ -772,3 +772,37 @@ def test_a_placeholder_stands_only_for_an_item_of_its_own_type(tmp_path):
 
     assert off.restore(messages, on_missing="keep") == messages
     assert off.restore(off.offload(messages).messages) == messages
+
+
+@pytest.mark.parametrize(
+    "removed", [None, [], "01", 0, [-1], [2], [0, 0], [1, 0], [0, 5], [True], [1.0], {0, 1}], ids=repr
+)
+def test_indices_that_are_none_of_the_messages_remove_nothing(removed: Any) -> None:
+    messages = [from_user("please " * 300), from_model("well " * 300)]
+    off = Offloader("memory://", session="s")
+
+    with pytest.raises(ConfigError, match=f"of the 2 messages in order, got {re.escape(repr(removed))}"):
+        off.store_removed(messages, removed, Notice(messages=1))
+
+    assert off.records() == []
+
+
+@pytest.mark.parametrize("start", [-1, 3, "0", 0.0, [0, 0], [1, 0], [2], [0.0], None], ids=repr)
+def test_thinking_is_removed_from_messages_that_there_are(start: Any) -> None:
+    with pytest.raises(ConfigError, match="start must be an index of the 2 messages"):
+        Offloader("memory://").remove_thinking([from_user("hi"), from_model("yes")], start)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "named"),
+    [
+        ("store_removed", ([from_user("hi")], [0], None), "notice must be a Notice, got NoneType"),
+        ("remembered", (None,), "infos must be an Iterable, got NoneType"),
+        ("remembered", (["ref"],), "each of infos must be a RecordInfo, got str"),
+        ("remember", (None,), "remembered must be a Remembered, got NoneType"),
+        ("binding", (7,), "model must be a str or None, got int"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(method: str, arguments: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}$"):
+        getattr(Offloader("memory://"), method)(*arguments)

@@ -28,7 +28,7 @@ _GOOGLE = "https://ai.google.dev/gemini-api/docs/thought-signatures"
 _VERTEX = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models"
 _GOOGLE_CACHE = f"{_VERTEX}/context-cache/context-cache-overview"
 _DEEPSEEK = "https://api-docs.deepseek.com/guides/thinking_mode"
-_DEEPSEEK_CACHE = "https://api-docs.deepseek.com/quick_start/pricing"
+_DEEPSEEK_CACHE = "https://api-docs.deepseek.com/guides/kv_cache"
 _KIMI = "https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model"
 _MINIMAX = "https://platform.minimax.io/docs/guides/text-m2-function-call"
 _GLM = "https://docs.z.ai/guides/capabilities/thinking-mode"
@@ -105,11 +105,11 @@ _GPT_FROM_5_6 = r"gpt-(?:5-[6-9]|[6-9])[\w-]*"
 # Where a provider promises no lifetime, `ttl` is the shortest that its page gives. For Gemini, whose page has
 # only a maximum of 24 hours, it is an hour.
 CACHES: Sequence[KnownCache] = (
-    KnownCache("Claude", r"claude-[\w-]+", 300, 20, {3600: 2.0}, _CLAUDE_CACHE, "2026-10"),
+    KnownCache("Claude", r"claude-[\w-]+", 300, 20, {3600: 2.0}, _CLAUDE_CACHE, "2026-11"),
     KnownCache("GPT-5.5 and older", _GPT_TO_5_5, 300, None, {}, _OPENAI, "2026-11"),
     KnownCache("GPT-5.6 and later", _GPT_FROM_5_6, 1800, None, {43_200: 2.5}, _OPENAI, "2026-11"),
     KnownCache("Gemini", r"gemini-[\w-]+", 3600, None, {}, _GOOGLE_CACHE, "2026-11"),
-    KnownCache("DeepSeek", r"deepseek-[\w-]+", 7200, None, {}, _DEEPSEEK_CACHE, "2026-10"),
+    KnownCache("DeepSeek", r"deepseek-[\w-]+", 7200, None, {}, _DEEPSEEK_CACHE, "2026-11"),
 )
 
 

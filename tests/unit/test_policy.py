@@ -272,7 +272,7 @@ def test_texts_above_the_ceiling_are_offloaded_before_the_model_sees_them(change
     assert action(OffloadPolicy(max_view_tokens=None), item(ABOVE, **changes)) != "offload"
 
 
-def test_the_ceiling_overrides_after_turns_and_keep_recent() -> None:
+def test_the_ceiling_overrides_after_replies_and_keep_recent() -> None:
     for rule in (Rule(min_chars=10**9), Rule(after_replies=3), Rule(keep_recent=3)):
         policy = OffloadPolicy(tools={"*": rule}, max_view_tokens=3000)
         assert [action(policy, item(n)) for n in (3000, 3001)][1] == "offload"

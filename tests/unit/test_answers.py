@@ -28,6 +28,14 @@ def answers_of(off: Offloader) -> list[Any]:
     return [info for info in off.records() if info.is_answer]
 
 
+def first_page(reading: Reading) -> tuple[str, Any]:
+    """Let the model read the first page and go on until that leaves; return it and its record."""
+    answer = reading.read(id=reading.ref, offset=0)
+    reading.work()
+    [info] = answers_of(reading.off)
+    return answer, info
+
+
 # When
 
 
@@ -171,10 +179,7 @@ def test_a_secret_in_a_call_is_not_stored_in_a_placeholder() -> None:
 def test_the_record_of_an_answer_has_only_what_other_records_lack() -> None:
     store = MemoryStore()
     reading = Reading(store)
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     assert info.quotes == (reading.ref,)
     assert info.chars == len(answer)
     assert info.stored_bytes < 700
@@ -248,9 +253,7 @@ def test_a_text_that_looks_like_the_placeholder_of_an_answer_is_stored_as_a_text
 
 def test_files_that_people_read_are_whole() -> None:
     reading = Reading(MemoryStore(), codec="json")
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     assert (info.quotes, info.key[-5:]) == ((), ".json")
     assert b"".join(reading.off.content(info.ref)).decode() == answer
 
@@ -258,9 +261,7 @@ def test_files_that_people_read_are_whole() -> None:
 def test_a_secret_that_was_removed_is_in_no_answer() -> None:
     store = MemoryStore()
     reading = Reading(store, redact=lambda text: text.replace("sample", "(removed)"))
-    reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    _, info = first_page(reading)
     assert info.quotes == (reading.ref,)
     assert "sample" not in b"".join(reading.off.content(info.ref)).decode()
 
@@ -270,9 +271,7 @@ def test_a_secret_that_was_removed_is_in_no_answer() -> None:
 
 def test_lists_and_searches_show_a_text_once() -> None:
     reading = Reading(MemoryStore())
-    reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    _, info = first_page(reading)
     tools = reading.opened().tools
 
     assert info.ref not in tools.list()
@@ -289,9 +288,7 @@ def test_the_commands_show_an_answer_and_search_it_only_by_its_id_or_tool(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run, reading = command.runner(capsys, monkeypatch), Reading(tmp_path / "store")
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     place = "--store", tmp_path / "store", "--session", "s"
 
     assert "context_read" in run("ls", *place).stdout
@@ -327,9 +324,7 @@ def expired(reading: Reading) -> ExpiredError:
 def test_an_answer_expires_with_the_record_that_it_quotes() -> None:
     store = MemoryStore()
     reading = Reading(store)
-    reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    _, info = first_page(reading)
     delete(store, "s", [reading.ref])
 
     assert reading.ref in str(expired(reading))
@@ -345,9 +340,7 @@ def test_an_answer_expires_with_the_record_that_it_quotes() -> None:
 def test_an_answer_whose_record_was_deleted_is_stored_again_whole() -> None:
     store = MemoryStore()
     reading = Reading(store)
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     delete(store, "s", [reading.ref])
 
     other = reading.opened()
@@ -361,9 +354,7 @@ def test_an_answer_whose_record_was_deleted_is_stored_again_whole() -> None:
 def test_a_pinned_answer_protects_the_record_that_it_quotes(reason: str) -> None:
     store = MemoryStore()
     reading = Reading(store)
-    reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    _, info = first_page(reading)
     reading.off.pin(info.ref)
     if reason == "quota":
         collect(store, Retention(session_records=1, grace=0, live_for=0), session="s")
@@ -375,9 +366,7 @@ def test_a_pinned_answer_protects_the_record_that_it_quotes(reason: str) -> None
 def test_what_a_shared_answer_quotes_is_not_evicted() -> None:
     store = MemoryStore()
     reading = Reading(store)
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     share(store, "s", info.ref, "friend")
     for _ in range(2):
         collect(store, Retention(session_records=1, grace=0, live_for=0), session="s")
@@ -387,9 +376,7 @@ def test_what_a_shared_answer_quotes_is_not_evicted() -> None:
 def test_a_pin_of_an_answer_undeletes_what_it_quotes() -> None:
     store = clocked()
     reading = Reading(store)
-    reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    _, info = first_page(reading)
     delete(store, "s", [reading.ref])
     reading.off.pin(info.ref)
     store.now += 2 * HOUR
@@ -432,9 +419,7 @@ def test_a_fork_restores_and_continues_with_the_answers_of_its_parent() -> None:
 def test_a_shared_answer_is_read_without_the_record_that_it_quotes() -> None:
     store = MemoryStore()
     reading = Reading(store)
-    answer = reading.read(id=reading.ref, offset=0)
-    reading.work()
-    [info] = answers_of(reading.off)
+    answer, info = first_page(reading)
     share(store, "s", info.ref, "friend")
 
     friend = Offloader(store, session="friend")

@@ -48,6 +48,12 @@ def journaled(store: Any, **options: Any) -> Offloader:
     return Offloader(store, session="s", journal=True, **options)
 
 
+def told(store: Any) -> list[list[Any]]:
+    """Return the requests of a session as another process reads them."""
+    timeline = Offloader(store, session="s").timeline()
+    return [timeline.at(n) for n in range(1, len(timeline) + 1)]
+
+
 def entries(store: Any) -> list[str]:
     return [found.key for found in store.keys("j/")]
 
@@ -98,8 +104,7 @@ def test_edits_restarts_rollbacks_and_repeated_calls_are_told_as_they_were_sent(
         assert out.errors == []
         if not sent or sent[-1] != out.messages:
             sent.append(copy.deepcopy(out.messages))
-    timeline = Offloader(store, session="s").timeline()
-    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+    assert told(store) == sent
 
 
 def test_the_context_manager_tells_its_requests_through_compactions_and_restarts() -> None:
@@ -345,9 +350,7 @@ def test_an_offloader_and_a_manager_of_it_write_one_journal_in_turn() -> None:
         sent.append(copy.deepcopy(context.before_model_call().messages))
         context.after_model_call({"role": "assistant", "content": f"answer {n}"})
         sent.append(copy.deepcopy(off.offload([*context.messages, *exchange(n)]).messages))
-    timeline = Offloader(store, session="s").timeline()
-
-    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+    assert told(store) == sent
 
 
 def test_what_one_offloader_changes_is_told_though_the_other_sends_it_as_before() -> None:
@@ -357,9 +360,7 @@ def test_what_one_offloader_changes_is_told_though_the_other_sends_it_as_before(
     sent = run(off, 3)
     sent.append(other.offload([{"role": "user", "content": "another task"}, *sent[-1][1:]]).messages)
     sent.append(off.offload([*sent[2], *exchange(3)]).messages)
-    timeline = Offloader(store, session="s").timeline()
-
-    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+    assert told(store) == sent
 
 
 def test_what_changes_in_a_list_that_is_not_sent_is_told_with_the_next_request() -> None:
@@ -369,9 +370,7 @@ def test_what_changes_in_a_list_that_is_not_sent_is_told_with_the_next_request()
     messages = [*sent[-1], *exchange(2, 1), *exchange(3, 1)]
     assert off.offload(messages, is_sent=False).records
     sent.append(off.offload([*messages, {"role": "user", "content": "more"}]).messages)
-    timeline = Offloader(store, session="s").timeline()
-
-    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+    assert told(store) == sent
 
 
 def test_a_fork_reads_the_records_of_a_process_before_the_one_that_wrote_the_whole_list_again() -> None:
@@ -419,9 +418,7 @@ def test_offloaders_of_one_session_continue_after_a_rewind_by_one_of_them() -> N
     other.rewind(1)
     messages = [*sent[0], *exchange(7)]
     sent[1:] = [off.offload(messages).messages, other.offload([*messages, *exchange(8)]).messages]
-    timeline = Offloader(store, session="s").timeline()
-
-    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+    assert told(store) == sent
 
 
 def test_the_usage_of_a_reply_that_the_manager_does_not_get_is_told() -> None:

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,32 @@ def gateway(provider: Provider, store: str | OffloadStore, **options: Any) -> It
     tools = {"tools": options.pop("tools")} if "tools" in options else {}
     with running(provider.url, Offloader(store, session="gateway", **options), **tools) as url:
         yield url
+
+
+Answering = Callable[[Any], None]
+
+
+def reply_to(store: str, answer: Answering, kind: str = "messages", *, streams: bool = False) -> Any:
+    """Return the reply of a gateway to one message, whose provider answers so."""
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        return ask(url + PATHS[kind], request_of(kind, BOUND, [user_of(kind, "Go.")], streams=streams))
+
+
+def in_turn(*bodies: bytes, streams: bool = False, headers: Iterable[tuple[str, str]] = ()) -> Answering:
+    """Return the answers of a provider, each to one request."""
+    left, kind = [*bodies], "text/event-stream" if streams else "application/json"
+    return lambda provider: provider.say(200, left.pop(0), *headers, kind=kind)
+
+
+def written(kind: str, reply: Json, *, streams: bool) -> bytes:
+    return ("".join(_events(kind, {}, reply)) if streams else json.dumps(reply)).encode()
+
+
+def looks_and_is_done(kind: str, **usage: Any) -> list[Json]:
+    """Return two answers: the first has a call of the gateway's tools."""
+    blocks = [[said("Look."), call(1)], [said("Done.")]]
+    return [_reply(kind, {}, each, {"input_tokens": 1, "output_tokens": 1} | usage) for each in blocks]
 
 
 def kinds(messages: list[Json]) -> list[list[str]]:
@@ -417,20 +443,12 @@ def test_a_count_that_the_end_of_a_stream_leaves_open_is_that_of_its_begin_and_l
     store, streams
 ):
     usage: Json = {"input_tokens": 3, "output_tokens": 5, "iterations": [{"input_tokens": 3}]}
-    left = [[call(1)], [said("Done.")]]
-
-    def answer(provider: Any) -> None:
-        reply = _reply("messages", {}, left.pop(0), usage)
-        ends = "".join(_events("messages", {}, reply)).replace(
-            '"usage": {"output_tokens": 5}}', '"usage": {"input_tokens": null, "output_tokens": 5}}'
-        )
-        whole = ends if streams else json.dumps(reply)
-        provider.say(200, whole.encode(), kind="text/event-stream" if streams else "application/json")
-
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        body = request_of("messages", BOUND, [user_of("messages", "Go.")], streams=streams)
-        reply = ask(url + PATHS["messages"], body)
+    left = b'{"output_tokens": 5}}', b'{"input_tokens": null, "output_tokens": 5}}'
+    answers = [
+        written("messages", reply, streams=streams).replace(*left if streams else (b"", b""))
+        for reply in looks_and_is_done("messages", **usage)
+    ]
+    reply = reply_to(store, in_turn(*answers, streams=streams), streams=streams)
     total = READERS["messages"](reply.body, streams=streams).usage
     assert total == {"input_tokens": 6, "output_tokens": 10, "iterations": usage["iterations"] * 2}
 
@@ -467,12 +485,7 @@ def test_a_text_arrives_before_the_calls_behind_it_are_answered(store):
 
 def test_an_unchanged_reply_is_the_very_bytes_of_the_provider(store):
     body = b'{"content": [{"text":"x", "type":"text"}],  "stop_reason":"end_turn", "usage":{"x": 1e0}}'
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = lambda provider: provider.say(200, body)
-        reply = ask(
-            url + "/v1/messages",
-            request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False),
-        )
+    reply = reply_to(store, in_turn(body))
     assert reply.body == body
     assert ("Content-Length", str(len(body))) in [(name.title(), value) for name, value in reply.headers]
 
@@ -785,32 +798,16 @@ def test_a_client_that_is_gone_ends_the_request_of_a_later_answer(store):
 )
 @both_ways
 def test_replies_in_any_encoding_are_answered(store, name, encode, streams):
-    request = {"model": "m", "messages": []}
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    left = [[said("Look."), call(1)], [said("Done.")]]
-
-    def answer(provider: Any) -> None:
-        reply = _reply("messages", request, left.pop(0), usage)
-        whole = "".join(_events("messages", request, reply)) if streams else json.dumps(reply)
-        kind = "text/event-stream" if streams else "application/json"
-        provider.say(200, encode(whole.encode()), ("Content-Encoding", name), kind=kind)
-
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=streams)
-        reply = ask(url + "/v1/messages", body)
+    answers = [encode(written("messages", r, streams=streams)) for r in looks_and_is_done("messages")]
+    encoded = in_turn(*answers, streams=streams, headers=[("Content-Encoding", name)])
+    reply = reply_to(store, encoded, streams=streams)
     answered = READERS["messages"](reply.body, streams=streams)
     assert answered.blocks == [said("Look."), said("Done.")]
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
 def test_an_answer_that_is_not_encoded_as_it_says_is_an_error_of_the_api(store, name):
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = lambda provider: provider.say(
-            200, b'{"type": "message"}', ("Content-Encoding", name)
-        )
-        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False)
-        reply = ask(url + "/v1/messages", body)
+    reply = reply_to(store, in_turn(b'{"type": "message"}', headers=[("Content-Encoding", name)]))
     assert reply.status == 502
     assert "not encoded as its Content-Encoding says" in json.loads(reply.body)["error"]["message"]
 
@@ -820,10 +817,7 @@ def test_a_reply_that_is_ended_has_numbers_only_where_the_provider_gives_some(st
     monkeypatch.setattr("offload.gateway._forward.MOST_ROUNDS", 0)
     first = _reply("responses", {}, [call(1)], {"input_tokens": 1, "output_tokens": 1})
     events = re.sub(r', "sequence_number": \d+', "", "".join(_events("responses", {}, first)))
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
-        body = request_of("responses", BOUND, [user_of("responses", "Go.")], streams=True)
-        reply = ask(url + PATHS["responses"], body)
+    reply = reply_to(store, in_turn(events.encode(), streams=True), "responses", streams=True)
     assert b"too often" in reply.body
     assert b"sequence_number" not in reply.body
 
@@ -834,10 +828,7 @@ def test_hidden_calls_are_in_no_event_of_a_provider_that_numbers_none(store):
     first = _reply("responses", request, blocks, {"input_tokens": 1, "output_tokens": 1})
     events = re.sub(r', "sequence_number": \d+', "", "".join(_events("responses", request, first)))
 
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
-        body = request_of("responses", BOUND, [{"role": "user", "content": "Go."}], streams=True)
-        reply = ask(url + PATHS["responses"], body)
+    reply = reply_to(store, in_turn(events.encode(), streams=True), "responses", streams=True)
 
     sent = events_of(reply.body)
     assert "sequence_number" not in events
@@ -892,9 +883,7 @@ def test_calls_of_a_chat_that_have_one_index_or_none_are_told_apart(store, index
     chunks = [{"id": "x", "choices": [{"index": 0, **choice}]} for choice in choices]
     events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
 
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
-        reply = ask(url + PATHS["chat"], request_of("chat", BOUND, [user_of("chat", "Go.")], streams=True))
+    reply = reply_to(store, in_turn(events.encode(), streams=True), "chat", streams=True)
 
     sent = [
         call
@@ -964,35 +953,18 @@ def test_reasoning_of_a_chat_is_put_back_with_the_answer_that_it_is_of(store, st
 
 @both_ways
 def test_a_response_without_a_status_has_the_one_of_its_end(store, streams):
-    request = {"model": "m", "input": []}
-    left = [[said("Look."), call(1)], [said("Done.")]]
-
-    def answer(provider: Any) -> None:
-        reply = _reply("responses", request, left.pop(0), {"input_tokens": 1, "output_tokens": 1})
-        del reply["status"]
-        whole = "".join(_events("responses", request, reply)) if streams else json.dumps(reply)
-        provider.say(200, whole.encode(), kind="text/event-stream" if streams else "application/json")
-
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        body = request_of("responses", BOUND, [user_of("responses", "Go.")], streams=streams)
-        reply = ask(url + PATHS["responses"], body)
+    replies = looks_and_is_done("responses")
+    for each in replies:
+        del each["status"]
+    answers = [written("responses", each, streams=streams) for each in replies]
+    reply = reply_to(store, in_turn(*answers, streams=streams), "responses", streams=streams)
     assert READERS["responses"](reply.body, streams=streams).blocks == [said("Look."), said("Done.")]
 
 
 def test_the_filter_results_with_which_azure_begins_come_first_and_give_no_id(store):
-    request = {"model": "m", "messages": []}
-    begin = 'data: {"choices": [], "id": "", "prompt_filter_results": [{"prompt_index": 0}]}\n\n'
-    left = [[said("Look."), call(1)], [said("Done.")]]
-
-    def answer(provider: Any) -> None:
-        reply = _reply("chat", request, left.pop(0), {"input_tokens": 1, "output_tokens": 1})
-        events = begin + "".join(_events("chat", request, reply))
-        provider.say(200, events.encode(), kind="text/event-stream")
-
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        reply = ask(url + PATHS["chat"], request_of("chat", BOUND, [user_of("chat", "Go.")], streams=True))
+    begin = b'data: {"choices": [], "id": "", "prompt_filter_results": [{"prompt_index": 0}]}\n\n'
+    answers = [begin + written("chat", each, streams=True) for each in looks_and_is_done("chat")]
+    reply = reply_to(store, in_turn(*answers, streams=True), "chat", streams=True)
 
     first, *events = events_of(reply.body)
     assert "prompt_filter_results" in first
@@ -1009,10 +981,7 @@ def test_a_whole_answer_that_breaks_off_is_an_error_of_the_api(store):
         provider.connection.shutdown(socket.SHUT_RDWR)
         provider.close_connection = True
 
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = break_off
-        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False)
-        reply = ask(url + "/v1/messages", body)
+    reply = reply_to(store, break_off)
     assert (reply.status, json.loads(reply.body)["type"]) == (502, "error")
 
 
@@ -1030,17 +999,14 @@ def test_a_later_answer_that_breaks_breaks_the_stream_and_keeps_nothing(store):
         provider.send_part(b'data: {"type": "message_start", "message": {}}\n\n')
         provider.connection.shutdown(socket.SHUT_RDWR)
 
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=True)
-        with pytest.raises(http.client.IncompleteRead) as broken:
-            ask(url + "/v1/messages", body)
+    with pytest.raises(http.client.IncompleteRead) as broken:
+        reply_to(store, answer, streams=True)
     assert b"Look." in broken.value.partial
     assert b"message_stop" not in broken.value.partial
     assert [found.size for found in open_store(store).keys("c/")] == [0]
 
 
-@pytest.mark.parametrize("path", [PATHS["messages"], PATHS["chat"], PATHS["responses"]])
+@pytest.mark.parametrize("kind", PATHS)
 @pytest.mark.parametrize(
     "events",
     [
@@ -1053,17 +1019,13 @@ def test_a_later_answer_that_breaks_breaks_the_stream_and_keeps_nothing(store):
         b"no event at all",
     ],
 )
-def test_a_stream_of_another_form_passes_as_it_is(store, path, events):
+def test_a_stream_of_another_form_passes_as_it_is(store, kind, events):
     def answer(provider: Any) -> None:
         provider.start_stream()
         provider.send_part(events)
         provider.send_part(b"")
 
-    kind = next(name for name, end in PATHS.items() if end == path)
-    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
-        upstream.answer = answer
-        reply = ask(url + path, request_of(kind, BOUND, [{"role": "user", "content": "Go."}], streams=True))
-    assert reply.body == events
+    assert reply_to(store, answer, kind, streams=True).body == events
 
 
 # The next request

@@ -138,6 +138,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_offloader.py",
         "unit/test_retention.py",
         "unit/test_sink.py",
+        "unit/test_transfer.py",
         "faults/test_nth_operation.py",
     ),
     "records/index/catalog.py": (

@@ -21,7 +21,7 @@ _CACHED_FOOTERS = 2000
 # Attempts to read a range of an object that is being replaced.
 _ROUNDS = 8
 # So many random bytes resemble a text in one of 100,000 cases at most; no JSON object of a store is shorter.
-_SHORTEST, _HEAD = 12, 64
+_SHORTEST, _HEAD = 15, 64
 # The first bytes of a zstd frame, and of the 16 kinds of skippable ones without their lowest byte.
 _ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 

@@ -58,7 +58,7 @@ NO_TOOLS = "{} get no tools of the gateway, see docs/gateway.md"
 _NO_TEXT = "[a text that could not be redacted]"
 _NO_ANSWER = "Error: the stored items cannot be read now. Continue without them, or try again later."
 _NO_MORE = "Error: no more calls of this tool are answered in this reply. Answer with what you have."
-_TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. OwnCall again."
+_TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. Call again with fewer."
 
 
 @dataclass(slots=True)

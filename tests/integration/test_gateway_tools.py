@@ -602,6 +602,17 @@ def test_a_model_that_calls_without_end_is_told_so_and_then_ended(
     assert "toolu_3" not in json.dumps(agent.last)
 
 
+def test_a_model_that_makes_too_many_calls_at_once_is_told_what_to_do(provider, store):
+    calls = [call(number) for number in range(_own_tools.MOST_CALLS + 1)]
+    with gateway(provider, store) as url:
+        agent = Agent(provider)
+        agent.send(url, calls, [said("Done.")])
+
+    *answered, last = [block["content"] for block in agent.arrived[-1]["messages"][-1]["content"]]
+    assert all(text.startswith("[0 stored") for text in answered)
+    assert last == f"Error: at most {_own_tools.MOST_CALLS} calls at once. Call again with fewer."
+
+
 @both_ways
 def test_a_call_that_is_cut_is_left_out_of_the_reply_and_of_the_conversation(provider, store, streams):
     agent = Agent(provider, streams=streams)

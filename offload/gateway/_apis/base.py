@@ -24,7 +24,7 @@ _MOST_OF_WHOLE = 128 * 1024 * 1024
 # Fields of a block of text that the model does not read.
 _OF_TEXT = {"type", "annotations", "logprobs", "cache_control"}
 # Errors of looking for something in an answer of another form.
-_OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError)
+_OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError, RecursionError)
 # The text at the end of a reply that had to be ended between two calls.
 STOPPED = "[offload: this reply read stored items too often and was ended]"
 # The text of a reply that would else have nothing to be repeated.
@@ -365,7 +365,7 @@ class WholeReply(Reply):
         try:
             value = json.loads(body)
             self._take(value)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        except _OF_OTHER_FORM:
             return [], False
         self._value = value
         self._first = self._first or value

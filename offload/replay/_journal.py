@@ -26,7 +26,7 @@ from offload.messages import Usage
 from offload.messages.adapter import Scan
 from offload.messages.base import Item
 from offload.messages.files import request_of
-from offload.messages.formats import role_or_none, scans_of
+from offload.messages.formats import scans_of
 from offload.reading.tools._definitions import definitions, system_prompt
 from offload.records.journal.reader import Journal, JournalChange
 from offload.records.record import Header, RecordInfo
@@ -95,7 +95,6 @@ class _PricedMessage(NamedTuple):
         message: the message.
         tokens: its tokens.
         plain: its tokens without offloading.
-        is_answer: whether the model wrote it.
         is_ours: whether it has nothing but calls of the retrieval tools, or their answers.
         is_replaced: whether a placeholder is in it.
         texts: its texts, without the answers of retrieval tools.
@@ -106,7 +105,6 @@ class _PricedMessage(NamedTuple):
     message: Any
     tokens: int
     plain: int
-    is_answer: bool
     is_ours: bool
     is_replaced: bool
     texts: Sequence[str]
@@ -323,13 +321,12 @@ def _priced(message: Any, scan: Scan, records: RecordsByRef) -> _PricedMessage:
         elif record is not None:
             plain += record.tokens - estimate_tokens(item.text)
     is_ours = _is_ours(scan)
-    is_answer = role_or_none(message) == "assistant"
     quotes = {(call_id, text): lines for call_id, call in scan.calls for text, lines in quotes_in(call)}
     texts, answers = list[str](), list[str]()
     for item in (*scan.documents, *scan.items):
         (answers if _is_read_back(item) else texts).append(item.text)
     plain = 0 if is_ours else plain
-    return _PricedMessage(message, tokens, plain, is_answer, is_ours, is_replaced, texts, answers, quotes)
+    return _PricedMessage(message, tokens, plain, is_ours, is_replaced, texts, answers, quotes)
 
 
 def records_of(reader: SessionReader, items: Sequence[Item]) -> RecordsByRef:
